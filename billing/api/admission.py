@@ -1,6 +1,6 @@
-"""Back-pressure: what a process takes in at a time is bounded, and who comes beyond it is asked to come again.
+"""Back-pressure: a limit on the bytes that a process takes in at a time; requests beyond it are asked to come again.
 
-A process that takes whatever comes runs out of memory and answers nobody. Bodies are counted from before they are read,
+A process that takes every body runs out of memory and answers nobody. Bodies are counted before they are read,
 unpacked ones at their unpacked size, until the answer is made.
 """
 
@@ -15,18 +15,18 @@ from billing.api.request_metrics import IN_FLIGHT, REFUSED
 
 
 class Busy(APIException):
-    """The process has its hands full, or the database is away; nothing was taken, the same report may come again."""
+    """Error 503: the process is at its limit, or the database is away; nothing was taken, the same report may come again."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_detail = "Service Unavailable"
 
     def __init__(self, detail: str, wait: int = RETRY_AFTER_SECONDS) -> None:
         super().__init__(detail)
-        self.wait = wait  # the framework makes Retry-After of it
+        self.wait = wait  # the framework sends it as Retry-After
 
 
 class Admitted:
-    """Bytes that one request holds until the end of its block; `grow` asks for more of them."""
+    """Bytes that one request reserves until the end of its block; `grow` reserves more of them."""
 
     __slots__ = ("_gate", "held")
 
@@ -40,20 +40,21 @@ class Admitted:
         self._gate.give_back(self.held)
 
     def grow(self, size: int) -> None:
-        """Hold `size` bytes more.  Raises Busy."""
+        """Reserve `size` bytes more.  Raises Busy."""
+        # a body that is alone may always grow: nobody else would free what it waits for
         self._gate.take(size, alone=self.held == self._gate.held)
         self.held += size
 
 
 class Gate:
-    """Bytes of bodies in this process. One body may always come in, however small the limit is set."""
+    """Counter of the bytes of bodies in this process. One body is always admitted, however small the limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.held = 0
 
     def take(self, size: int, *, alone: bool = False) -> None:
-        """Count `size` bytes in.  Raises Busy where others hold so much that these do not fit beside them."""
+        """Add `size` bytes.  Raises Busy if other requests reserve too much for these to fit."""
         if not size:
             return
         limit: int = settings.INGEST_MAX_INFLIGHT_BYTES
@@ -65,7 +66,7 @@ class Gate:
             IN_FLIGHT.set(self.held)
 
     def give_back(self, size: int) -> None:
-        """Count `size` bytes out."""
+        """Subtract `size` bytes."""
         if not size:
             return
         with self._lock:
@@ -73,7 +74,7 @@ class Gate:
             IN_FLIGHT.set(self.held)
 
     def admit(self, size: int) -> Admitted:
-        """Hold `size` bytes, and what is asked for later, until the end of the block.  Raises Busy."""
+        """Reserve `size` bytes, and those of later `grow` calls, until the end of the block.  Raises Busy."""
         self.take(size)
         return Admitted(self, size)
 

@@ -1,4 +1,4 @@
-"""Bearer tokens with scopes: who may use which endpoint."""
+"""Bearer tokens with scopes, which decide on the endpoints that a request may use."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,24 +20,24 @@ from billing.tenancy.tokens import api_token_find, api_token_is_listed, api_toke
 
 
 class TooManyFailures(APIException):
-    """Too many tokens that came from this address are not valid; nobody asked whether this one is."""
+    """Error 429: too many invalid tokens came from this address; this one was not looked up."""
 
     status_code = status.HTTP_429_TOO_MANY_REQUESTS
     default_detail = "Too Many Requests"
-    wait = WAIT_SECONDS  # the framework makes Retry-After of it
+    wait = WAIT_SECONDS  # the framework sends it as Retry-After
 
     def __init__(self) -> None:
         super().__init__("too many tokens from this address are unknown, expired or revoked")
 
 
 class TokenUser(AnonymousUser):
-    """The bearer of an API token: authenticated, but no person."""
+    """Bearer of an API token: authenticated, but no person."""
 
     def __init__(self, token: ApiToken) -> None:
         self.token = token
 
     @property
-    def is_authenticated(self) -> bool:  # type: ignore[override]  # the stubs say False of whoever is no person
+    def is_authenticated(self) -> bool:  # type: ignore[override]  # the stubs say False for an anonymous user
         return True
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class TokenUser(AnonymousUser):
 
 
 def token_of(meta: Mapping[str, Any]) -> ApiToken | None:
-    """The valid token in the headers of a request, None if they have none.
+    """Return the valid token in the headers of a request, None if they have none.
 
     Raises AuthenticationFailed, TooManyFailures.
     """
@@ -53,6 +53,7 @@ def token_of(meta: Mapping[str, Any]) -> ApiToken | None:
     if kind.lower() != "bearer":
         return None
     now, presented = timezone.now(), presented.strip()
+    # known tokens pass: behind one address others may send invalid ones
     if token_failures_exceeded(meta) and not api_token_is_listed(presented=presented):
         raise TooManyFailures
     token = api_token_find(presented=presented, now=now)
@@ -66,7 +67,7 @@ def token_of(meta: Mapping[str, Any]) -> ApiToken | None:
 
 
 class ApiTokenAuthentication(BaseAuthentication):
-    """`Authorization: Bearer <token>`; the token is looked up by its hash."""
+    """Authentication by `Authorization: Bearer <token>`; the token is looked up by its hash."""
 
     def authenticate(self, request: Request) -> tuple[TokenUser, ApiToken] | None:
         token = token_of(request.META)
@@ -77,7 +78,7 @@ class ApiTokenAuthentication(BaseAuthentication):
 
 
 class ApiTokenScheme(OpenApiAuthenticationExtension):
-    """How the OpenAPI description names the bearer token."""
+    """Entry of the bearer token in the OpenAPI description."""
 
     target_class = "billing.api.authentication.ApiTokenAuthentication"
     name = "apiToken"
@@ -87,8 +88,8 @@ class ApiTokenScheme(OpenApiAuthenticationExtension):
 
 
 def has_scope(scope: str, *, write: str = "") -> type[BasePermission]:
-    """Permission that asks for `scope` of a token, or for `write` where it is named and the request changes something;
-    a signed-in person may read what their roles let them see.
+    """Return a permission that requires `scope` of a token, or `write` if it is named and the request changes something;
+    a signed-in person may read what the person's roles allow.
     """
 
     class HasScope(BasePermission):

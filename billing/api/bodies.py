@@ -1,4 +1,4 @@
-"""Bodies of the usage endpoints: bounded in size, unpacked, split into raw records. Nothing here knows a rule."""
+"""Bodies of the usage endpoints: limited in size, unpacked, split into raw records; no billing rules."""
 
 import re
 import threading
@@ -25,10 +25,11 @@ MAX_RECORDS: Final = 10_000
 JSON_BODY: Final = frozenset({"application/json"})
 RECORD_BODIES: Final = JSON_BODY | {"application/x-ndjson", "application/ndjson", "application/jsonl"}
 MAX_ZSTD_WINDOW: Final = 8 * 1024 * 1024
-"""What RFC 8878 asks every decoder to support; a frame may name far more, and its decoder would allocate it."""
+"""Largest window that RFC 8878 asks every decoder to support; a frame may name a far larger one to allocate."""
 PIECE: Final = 256
-"""Bytes unpacked at a time: of zstd at most 8 MB come out of them, four bytes being a block of 128 KB."""
+"""Bytes unpacked at a time: zstd makes at most 8 MB of them, since four bytes can stand for a block of 128 KB."""
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# one body at a time: a body whose unpacked size exceeds the limit is in memory only once
 _unpacking = threading.Lock()
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _envelope = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -36,25 +37,25 @@ _padding = re.compile(rb"\0*")
 
 
 Answer = tuple[int, str, bytes, list[tuple[str, str]]]
-"""The answer of an endpoint outside of Django: status, content type, body, and what other headers it needs."""
+"""Response of an endpoint outside Django: status, content type, body, and other headers."""
 
 
 class TooLarge(APIException):
-    """The body, or what it unpacks to, is above the limit."""
+    """Error 413: the body, packed or unpacked, is above the limit."""
 
     status_code = 413
     default_detail = "Content Too Large"
 
 
 def problem_answer(status: int, detail: str, *headers: tuple[str, str]) -> Answer:
-    """One error as `application/problem+json`, from an endpoint outside of Django."""
+    """Build one error as `application/problem+json`, for an endpoint outside Django."""
     title = TooLarge.default_detail if status == TooLarge.status_code else HTTPStatus(status).phrase
     fields = {"type": "about:blank", "title": title, "status": int(status), "detail": str(detail)}
     return status, PROBLEM_JSON, msgspec.json.encode(fields), list(headers)
 
 
 def declared_bytes(meta: Mapping[str, Any], limit: int) -> int:
-    """The length that the head of a request names, 0 where it names none.  Raises TooLarge."""
+    """Return the declared Content-Length, 0 if there is none.  Raises TooLarge."""
     declared = meta.get("CONTENT_LENGTH") or ""
     if not (declared.isascii() and declared.isdigit()):
         return 0
@@ -64,15 +65,16 @@ def declared_bytes(meta: Mapping[str, Any], limit: int) -> int:
 
 
 def read_body(request: HttpRequest, admitted: Admitted, accepted: Collection[str] = JSON_BODY) -> bytes:
-    """The whole body, unpacked; it is read also where it is refused, as the next request of the connection follows it.
+    """Read and unpack the whole body, also if it is refused, as the next request of the connection follows it.
 
     Raises TooLarge, ParseError, UnsupportedMediaType or Busy.
     """
+    # a byte beyond the limit shows that the body is too large
     return unpacked_body(request.META, request.read(settings.INGEST_MAX_BYTES + 1), admitted, accepted)
 
 
 def unpacked_body(meta: Mapping[str, Any], body: bytes, admitted: Admitted, accepted: Collection[str]) -> bytes:
-    """The same of a body that was read, to a byte beyond the limit.  Raises what `read_body` does."""
+    """Check and unpack a body that was read, to a byte beyond the limit.  Raises what `read_body` does."""
     limit: int = settings.INGEST_MAX_BYTES
     check_content_type(meta, accepted)
     encoding = meta.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
@@ -85,17 +87,17 @@ def unpacked_body(meta: Mapping[str, Any], body: bytes, admitted: Admitted, acce
         admitted.grow(len(body) - admitted.held)
     if encoding == "identity":
         return without_mark(bytes(body))
-    with _unpacking:  # one after the other: what only unpacking will show to be too large is in memory once
+    with _unpacking:
         unpacked = _UNPACKERS[encoding](body, limit)
     if len(unpacked) > limit:
-        del body, unpacked  # the error would keep them for as long as anybody keeps it
+        del body, unpacked  # the traceback of the error would keep them in memory
         raise TooLarge(f"the body unpacks to more than {limit} bytes: send smaller batches")
     admitted.grow(len(unpacked))
     return without_mark(unpacked)
 
 
 def check_content_type(meta: Mapping[str, Any], accepted: Collection[str]) -> None:
-    """Raise UnsupportedMediaType if the request says something else than `accepted`; parameters do not matter."""
+    """Raise UnsupportedMediaType if the Content-Type is not in `accepted`; its parameters are ignored."""
     given = meta.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
     if given and given not in accepted:
         names = " or ".join(sorted(accepted))
@@ -103,7 +105,7 @@ def check_content_type(meta: Mapping[str, Any], accepted: Collection[str]) -> No
 
 
 class _Unpacking(Protocol):
-    """What unpacks one gzip member or zstd frame."""
+    """Decompressor of one gzip member or zstd frame."""
 
     @property
     def eof(self) -> bool: ...
@@ -111,11 +113,11 @@ class _Unpacking(Protocol):
     def unused_data(self) -> bytes: ...
 
     def decompress(self, data: memoryview, /) -> bytes:
-        """What more comes out of these bytes."""
+        """Return the bytes unpacked from these."""
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
-    """All members of the body (RFC 1952); a client that appends compressed chunks sends several."""
+    """Unpack all members of the body (RFC 1952); a client that appends compressed chunks sends several."""
     try:
         return _unpacked("gzip", "members", body, limit, lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16))
     except zlib.error as error:
@@ -123,7 +125,7 @@ def _gunzip(body: bytes, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
-    """All frames of the body (RFC 8878)."""
+    """Unpack all frames of the body (RFC 8878)."""
     decoder = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
     try:
         return _unpacked("zstd", "frames", body, limit, decoder.decompressobj)
@@ -132,7 +134,7 @@ def _unzstd(body: bytes, limit: int) -> bytes:
 
 
 def _unpacked(kind: str, parts: str, body: bytes, limit: int, unpacking: Callable[[], _Unpacking]) -> bytes:
-    """Up to `limit` + 1 bytes of all parts. A few bytes can stand for very many, so they are fed in small pieces."""
+    """Unpack up to `limit` + 1 bytes of all parts, in small pieces: a few bytes can expand to very many."""
     unpacked, view, place, number = bytearray(), memoryview(body), 0, 0
     while place < len(view) and len(unpacked) <= limit:
         part, number = unpacking(), number + 1
@@ -150,7 +152,7 @@ def _unpacked(kind: str, parts: str, body: bytes, limit: int, unpacking: Callabl
 
 
 def _after_padding(body: bytes, place: int) -> int:
-    """Where the next member begins: tools that write whole blocks pad a member with zeros."""
+    """Return the start of the next member: tools that write whole blocks pad a member with zeros."""
     found = _padding.match(body, place)
     return found.end() if found else place
 
@@ -159,7 +161,7 @@ _UNPACKERS: Final = {"identity": lambda body, limit: body, "gzip": _gunzip, "zst
 
 
 class ExactJsonParser(BaseParser):
-    """JSON whose numbers never become binary floats, and whose fields occur once."""
+    """Parser of JSON whose numbers never become binary floats, and whose fields occur once."""
 
     media_type = "application/json"
 
@@ -174,7 +176,7 @@ class ExactJsonParser(BaseParser):
 
 
 def raw_records(body: bytes) -> list[msgspec.Raw | bytes]:
-    """The records of a JSON array or of newline-delimited JSON, still unread.  Raises ParseError or TooLarge."""
+    """Split a JSON array or newline-delimited JSON into undecoded records.  Raises ParseError or TooLarge."""
     text = body.lstrip()
     if not text:
         raise ParseError("the body is empty: send a JSON array of records, or one record a line")
@@ -184,7 +186,7 @@ def raw_records(body: bytes) -> list[msgspec.Raw | bytes]:
 
 
 def raw_items(array: bytes) -> list[msgspec.Raw | bytes]:
-    """The records of a JSON array, still unread; one that is no JSON spoils no other.  Raises ParseError or TooLarge."""
+    """Split a JSON array into undecoded records; an invalid item affects no other.  Raises ParseError or TooLarge."""
     try:
         return bounded(list(_raws.decode(array)))
     except UNREADABLE as error:
@@ -195,7 +197,7 @@ def raw_items(array: bytes) -> list[msgspec.Raw | bytes]:
 
 
 def envelope(kind: type[T], body: bytes, records: str = "") -> tuple[T, list[msgspec.Raw | bytes]]:
-    """A body that is one object of this kind, and the records of the list in its field `records`, still unread.
+    """Decode a body that is one object of `kind`; return it, and the undecoded records of its list `records`.
 
     A member that occurs twice is refused: of two lists one would be lost.  Raises ParseError or TooLarge.
     """
@@ -215,7 +217,7 @@ def envelope(kind: type[T], body: bytes, records: str = "") -> tuple[T, list[msg
 
 
 def _decoded(kind: type[T], body: bytes) -> T:
-    """Raises ParseError with the field and the value at fault, or UNREADABLE."""
+    """Decode a body.  Raises ParseError with the field and the value at fault, or UNREADABLE."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
@@ -223,7 +225,7 @@ def _decoded(kind: type[T], body: bytes) -> T:
 
 
 def object_parts(body: bytes) -> Iterable[tuple[str, msgspec.Raw | bytes]]:
-    """Names and values of an object as they are written, also of one in which nobody can decode a value.
+    """Return names and values of an object as written, even if a value cannot be decoded.
 
     Raises UNREADABLE or UnreadableJSONError.
     """
@@ -236,12 +238,13 @@ def object_parts(body: bytes) -> Iterable[tuple[str, msgspec.Raw | bytes]]:
             return object_members(body)
         except UnreadableJSONError:
             raise error from None
+    # a name that occurs twice is lost in a dict: then the quotes do not add up, and the slow way is taken
     quotes = sum(msgspec.json.encode(name).count(b'"') + bytes(value).count(b'"') for name, value in members.items())
     return members.items() if quotes == body.count(b'"') else object_members(body)
 
 
 def bounded(raws: list[msgspec.Raw | bytes]) -> list[msgspec.Raw | bytes]:
-    """The same list.  Raises TooLarge above the limit of one batch."""
+    """Return the same list.  Raises TooLarge above the limit of one batch."""
     if len(raws) > MAX_RECORDS:
         raise TooLarge(f"the batch has {len(raws)} records, the limit is {MAX_RECORDS}")
     return raws

@@ -1,7 +1,6 @@
-"""`budgets/check`, `budgets/reservations` and `budgets/authorize`: the question read, the answer written, for Django and
-`gateway_requests`.
+"""Questions and answers of `budgets/check`, `budgets/reservations` and `budgets/authorize`, for Django and ASGI.
 
-Any number of processes may answer: what is reserved is in Valkey, and all else is read from the database every few seconds.
+Any number of processes may answer: reservations are in Valkey, and all else is read from the database every few seconds.
 """
 
 from collections.abc import Mapping
@@ -39,23 +38,23 @@ QUESTION: Final = {
     "reserve": "amount to reserve; 0 reserves nothing", "input_tokens": "tokens of the prompt, to reserve their price",
     "output_tokens": "most tokens of the answer, to reserve their price", "seconds": "how long to hold at most",
 }  # fmt: skip
-"""The fields of a question. Gateways may add their own, which nobody reads."""
+"""Fields of a question. Gateways may add their own, which are ignored."""
 AUTHORIZE: Final = f"{PREFIX}authorize"
 QUESTION_HEADERS: Final = {
     f"HTTP_X_SUANPAN_{name.upper()}": (name, f"X-Suanpan-{name.replace('_', '-').title()}") for name in QUESTION
 }
 """Headers that `budgets/authorize` reads: name in a request's META -> field of the question, name of the header."""
 GATEWAY_AUTHORIZATION: Final = "HTTP_X_SUANPAN_AUTHORIZATION"
-"""Header with the token of a gateway that hands on its client's own Authorization."""
+"""Header with the token of a gateway that forwards its client's own Authorization."""
 DENIALS: Final = {"": HTTPStatus.TOO_MANY_REQUESTS, "429": HTTPStatus.TOO_MANY_REQUESTS, "403": HTTPStatus.FORBIDDEN}
 RESERVED_WAIT: Final = 5
-"""Seconds after which to ask again where only what is reserved stands in the way."""
+"""Seconds after which to ask again if only reservations use up the budget."""
 
 _current = CurrentReference()
 
 
 class Refused(APIException):
-    """An answer that is an error: status and what to say. `wait`: seconds after which to ask again."""
+    """Error response with status and detail. `wait`: seconds after which to ask again."""
 
     def __init__(self, status: int, detail: str, wait: int = 0) -> None:
         super().__init__(detail)
@@ -63,13 +62,13 @@ class Refused(APIException):
 
 
 def budget_check(token: ApiToken, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """May this request spend? With a reservation unless `reserve` is 0.  Raises Refused."""
+    """Decide whether a request may spend, with a reservation unless `reserve` is 0.  Raises Refused."""
     answer, currency, _ = _decided(token, fields)
     return as_dict(answer, currency)
 
 
 def budget_authorize(token: ApiToken, meta: Mapping[str, Any], query: str) -> HttpAnswer:
-    """Answer a question that stands in headers by the status alone, as forward-auth of gateways wants it.
+    """Answer a question in headers by the status alone, for forward-auth of gateways.
 
     204 allows. 429, or 403 with `deny=403`, refuses and says in `Retry-After` when to ask again.  Raises Refused.
     """
@@ -94,9 +93,9 @@ def budget_authorize(token: ApiToken, meta: Mapping[str, Any], query: str) -> Ht
 
 
 def _denial(query: str) -> HTTPStatus:
-    """The status of a refusal: nginx's `auth_request` takes 429 for an error of ours.  Raises Refused.
+    """Return the status of a refusal; 403 is for nginx, whose `auth_request` turns 429 into a server error.  Raises Refused.
 
-    Envoy appends the client's own query to that of the address, so other names are nobody's business here.
+    Other parameters are ignored: Envoy appends the client's own query to that of the address.
     """
     asked = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == "deny"]
     if len(set(asked)) > 1 or (asked and asked[0] not in DENIALS):
@@ -105,7 +104,7 @@ def _denial(query: str) -> HTTPStatus:
 
 
 def _header_fields(meta: Mapping[str, Any]) -> dict[str, str]:
-    """The question of a request's headers, which are UTF-8.  Raises Refused."""
+    """Return the question in a request's headers, which are UTF-8.  Raises Refused."""
     fields = {}
     for name, (field, header) in QUESTION_HEADERS.items():
         if value := meta.get(name, ""):
@@ -117,7 +116,7 @@ def _header_fields(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _decided(token: ApiToken, fields: Mapping[str, Any]) -> tuple[Answer, str, datetime]:
-    """Decide; returns the answer, its currency, and the instant of the decision.  Raises Refused."""
+    """Decide a question; returns the answer, its currency, and the instant of the decision.  Raises Refused."""
     ask, reserve = read_ask(fields)
     if token.source and ask.source != token.source:
         raise Refused(403, f"source {ask.source!r}: this token may ask for {token.source!r} only")
@@ -144,7 +143,7 @@ def reservation_release(identity: str) -> None:
 
 
 def is_question(method: str, path: str) -> bool:
-    """Tell whether `budget_answer` answers this request; Django refuses every other method and address."""
+    """Return True if `budget_answer` answers this request; Django refuses every other method and address."""
     action = path.removeprefix(PREFIX)
     if is_authorization(path):
         return method in ("GET", "HEAD", "POST")
@@ -152,7 +151,7 @@ def is_question(method: str, path: str) -> bool:
 
 
 def is_authorization(path: str) -> bool:
-    """Tell whether a path is `budgets/authorize`, also with the path of its client that Envoy appends."""
+    """Return True for `budgets/authorize`, also with the path of its client that Envoy appends."""
     return path == AUTHORIZE or path.startswith(f"{AUTHORIZE}/")
 
 
@@ -164,7 +163,7 @@ def gateway_credentials(meta: Mapping[str, Any]) -> Mapping[str, Any]:
 def budget_answer(
     token: ApiToken, method: str, path: str, query: str, body: bytes, meta: Mapping[str, Any]
 ) -> HttpAnswer:
-    """The answer of a process that has no other way to these addresses.  Raises Refused or TooLarge."""
+    """Answer a request to these addresses outside Django.  Raises Refused or TooLarge."""
     if is_authorization(path):
         return budget_authorize(token, meta, query)
     action = path.removeprefix(PREFIX)
@@ -179,7 +178,7 @@ def _ok(found: dict[str, Any]) -> HttpAnswer:
 
 
 def _sees(token: ApiToken, ask: Ask, reference: Reference, now: datetime) -> bool:
-    """Whether the consumer's team is that of the token or below it, and one that the owner of the token may see."""
+    """Return True if the consumer's team is the token's or below it, and visible to the owner of the token."""
     owned = token.owner is not None and not access_of(token.owner).may(Right.READ)
     if token.team is None and not owned:
         return True
@@ -190,12 +189,12 @@ def _sees(token: ApiToken, ask: Ask, reference: Reference, now: datetime) -> boo
 
 
 def _unavailable() -> Refused:
-    """Nobody knows what is reserved, so nobody says yes: whether to go on is the gateway's policy."""
+    """Return the refusal while reservations are unknown; whether to continue is the gateway's policy."""
     return Refused(503, "reservations cannot be reached: ask again in a second", wait=1)
 
 
 def read_ask(fields: Mapping[str, Any]) -> tuple[Ask, bool]:
-    """The question and whether to reserve.  Raises Refused with the field at fault.
+    """Return the question, and True if it is to reserve.  Raises Refused with the field at fault.
 
     `reserve`: 0 asks without reserving, an amount reserves that much; without it the tokens given, or those of an ordinary
     request, are reserved at list price.
@@ -227,6 +226,7 @@ def _decimal(fields: Mapping[str, Any], name: str) -> Decimal | None:
     if text is None or text == "":
         return None
     try:
+        # a longer text is out of bounds, and would take long to parse
         value = Decimal(text) if isinstance(text, str) and len(text) <= 40 else Decimal("NaN")
     except InvalidOperation:
         value = Decimal("NaN")
@@ -247,13 +247,13 @@ def _count(fields: Mapping[str, Any], name: str, most: int) -> int | None:
 
 
 def _shown_value(value: object) -> str:
-    """A value of a question in an error, at most so much of it as is read at a glance."""
+    """Return a value of a question for an error, shortened to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_query(query: str) -> Mapping[str, str]:
-    """The question of a query.  Raises Refused."""
+    """Return the question in a query.  Raises Refused."""
     fields: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in fields:
@@ -263,7 +263,7 @@ def read_query(query: str) -> Mapping[str, str]:
 
 
 def read_fields(body: bytes) -> Mapping[str, Any]:
-    """The question of a JSON body.  Raises Refused or TooLarge."""
+    """Return the question in a JSON body.  Raises Refused or TooLarge."""
     if len(body) > MOST_BODY:
         raise TooLarge(f"the body is larger than {MOST_BODY} bytes")
     try:
@@ -278,7 +278,7 @@ def read_fields(body: bytes) -> Mapping[str, Any]:
 
 
 def as_dict(answer: Answer, currency: str) -> dict[str, Any]:
-    """The contract's answer; amounts are decimal strings of the currency, null where no budget applies."""
+    """Return the contract's answer; amounts are decimal strings of the currency, null if no budget applies."""
     line = answer.budget
     return {
         "allowed": answer.allowed,

@@ -1,4 +1,4 @@
-"""The endpoints of budgets: the list, and the check with its reservations."""
+"""Endpoints of budgets: the list, and the check with its reservations."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -47,7 +47,7 @@ from billing.tenancy.models import ApiToken
 
 
 class StandingSerializer(serializers.Serializer[Any]):
-    """The status of a budget in the period of now; amounts are decimal strings, null where not known."""
+    """Status of a budget in the current period; amounts are decimal strings, null if unknown."""
 
     period = serializers.CharField()
     amount = serializers.CharField()
@@ -69,7 +69,7 @@ class StandingSerializer(serializers.Serializer[Any]):
 
 
 class BudgetSerializer(serializers.ModelSerializer[Budget]):
-    """A budget with its scope, thresholds and standing."""
+    """Budget with its scope, thresholds and status."""
 
     team = serializers.CharField(source="team.code")
     standing = serializers.SerializerMethodField()
@@ -83,7 +83,7 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
 
     @extend_schema_field(StandingSerializer(allow_null=True))
     def get_standing(self, budget: Budget) -> dict[str, Any] | None:
-        """None before the first refresh and in a month for which a plan says nothing."""
+        """Return the current status; None before the first refresh and in a month that a plan leaves out."""
         found = status_now(budget, timezone.now())
         if found is None:
             return None
@@ -125,7 +125,7 @@ ANSWER = inline_serializer(
 
 
 class BearsToken(BasePermission):
-    """Only programs ask before they spend: what they may ask about is the token's."""
+    """Permission for API tokens only: the token decides on the consumers that it may ask about."""
 
     message = "this needs an API token with the scope budgets:read"
 
@@ -135,7 +135,7 @@ class BearsToken(BasePermission):
 
 
 class Asked(APIView):
-    """What a budget allows, to a token."""
+    """Base of the endpoints that answer a token's question about a budget."""
 
     parser_classes = [AnyBody]
     permission_classes = [BearsToken]
@@ -146,7 +146,7 @@ class Asked(APIView):
 
 
 class BudgetCheckEndpoint(Asked):
-    """May this consumer spend on this model? Reserves what the request may cost until it is in the ledger."""
+    """Budget check of a consumer and model. Reserves the possible cost of the request until it is in the ledger."""
 
     @extend_schema(
         operation_id="budgets_check",
@@ -161,7 +161,7 @@ class BudgetCheckEndpoint(Asked):
 
 
 class GatewayAuthentication(ApiTokenAuthentication):
-    """The token in `X-Suanpan-Authorization` where it is given: the other header is that of the gateway's client."""
+    """Authentication by `X-Suanpan-Authorization` if given: `Authorization` may be that of the gateway's client."""
 
     def authenticate(self, request: Request) -> tuple[TokenUser, ApiToken] | None:
         token = token_of(gateway_credentials(request.META))
@@ -182,7 +182,7 @@ class GatewayScheme(OpenApiAuthenticationExtension):
 
 
 class BudgetAuthorizeEndpoint(Asked):
-    """The same question in headers, answered by the status: forward-auth of nginx, Envoy, Traefik, APISIX and others."""
+    """Budget check in headers, answered by the status: forward-auth of nginx, Envoy, Traefik, APISIX and others."""
 
     authentication_classes = [GatewayAuthentication, SessionAuthentication]
 
@@ -213,7 +213,7 @@ class BudgetAuthorizeEndpoint(Asked):
 
 
 class ReservationsEndpoint(Asked):
-    """The same question as JSON, always with a reservation."""
+    """Budget check as JSON, always with a reservation."""
 
     @extend_schema(
         operation_id="budgets_reservations_create",

@@ -1,4 +1,4 @@
-"""The endpoints of what teams have committed to. What a token or person may not see is not listed.
+"""Endpoints of commitments. Commitments that a token or person may not see are not listed.
 
 Terms are proposed with `prices:write`, or by a person who may edit prices, and approved by another person who may approve
 or with a token `prices:approve`, as prices are.
@@ -44,7 +44,7 @@ Terms = TypeVar("Terms", Commitment, CommitmentDraft)
 
 
 class TermsSerializer(serializers.ModelSerializer[Terms]):
-    """What a commitment and a draft of one have in common."""
+    """Fields that a commitment and a draft of one have in common."""
 
     team = serializers.CharField(source="team.code")
     gpu_hours_per_month = serializers.DecimalField(source="gpu_hours", max_digits=20, decimal_places=6)
@@ -62,7 +62,7 @@ class CommitmentSerializer(TermsSerializer[Commitment]):
 
 
 class CommitmentDraftSerializer(TermsSerializer[CommitmentDraft]):
-    """Terms that were proposed, who proposed and who decided. `ends`: they let a stored commitment end at `valid_until`."""
+    """Proposed terms with their proposer and decider. `ends`: they let a stored commitment end at `valid_until`."""
 
     name = serializers.CharField()
     ends = serializers.BooleanField()
@@ -86,7 +86,7 @@ class CommitmentDraftSerializer(TermsSerializer[CommitmentDraft]):
 
 
 class DeclaredInstant(serializers.DateTimeField):
-    """An instant with an offset, or a date: local midnight of the billing zone, as in the set-up file."""
+    """Instant with an offset, or a date: local midnight of the billing zone, as in the set-up file."""
 
     def to_internal_value(self, value: Any) -> datetime:
         try:
@@ -119,13 +119,13 @@ class ProposalSerializer(serializers.Serializer[Any]):
 
 
 class CommitmentStepSerializer(serializers.Serializer[Any]):
-    """Why; a rejection needs it."""
+    """Reason of a step; a rejection needs one."""
 
     reason = serializers.CharField(max_length=2000, required=False, default="", allow_blank=True)
 
 
 class Commitments(Endpoint, ListAPIView[Commitment]):
-    """Every commitment, by team, accelerator and start."""
+    """Commitments, by team, accelerator and start."""
 
     parameters = [TEAM]
     permission_classes = [has_scope("invoices:read")]
@@ -137,7 +137,7 @@ class Commitments(Endpoint, ListAPIView[Commitment]):
 
 
 class ReadsOrProposes(BasePermission):
-    """Reading asks for `invoices:read`, proposing for `prices:write`."""
+    """Permission: `invoices:read` to read, `prices:write` to propose."""
 
     message = "this needs the scope invoices:read to read, prices:write to propose"
 
@@ -148,7 +148,7 @@ class ReadsOrProposes(BasePermission):
 
 
 class TakesStep(BasePermission):
-    """Withdrawing asks for `prices:write`, a decision for `prices:approve`."""
+    """Permission: `prices:write` to withdraw, `prices:approve` to decide."""
 
     message = "this needs the scope prices:write to withdraw, prices:approve to decide"
 
@@ -160,7 +160,7 @@ class TakesStep(BasePermission):
 
 @extend_schema_view(get=extend_schema(operation_id="list_commitment_drafts"))
 class CommitmentDrafts(Endpoint, ListAPIView[CommitmentDraft]):
-    """Terms that were proposed, the newest first."""
+    """Proposed terms, the newest first."""
 
     parameters = [TEAM]
     permission_classes = [ReadsOrProposes]
@@ -176,7 +176,7 @@ class CommitmentDrafts(Endpoint, ListAPIView[CommitmentDraft]):
         responses={201: CommitmentDraftSerializer, 409: REFUSED},
     )
     def post(self, request: Request) -> Response:
-        """Propose terms, or the end of a commitment; nothing changes before somebody else approves."""
+        """Propose terms, or the end of a commitment; nothing changes before another person approves."""
         facts, actor, now = facts_of(ProposalSerializer, request), actor_of(request), timezone.now()
         if facts["ends"]:
             draft = services.terms_propose_end(
@@ -188,7 +188,7 @@ class CommitmentDrafts(Endpoint, ListAPIView[CommitmentDraft]):
 
 
 class CommitmentDraftStep(Endpoint):
-    """A decision on proposed terms."""
+    """Decision on proposed terms."""
 
     permission_classes = [TakesStep]
 
@@ -199,7 +199,7 @@ class CommitmentDraftStep(Endpoint):
         responses={200: CommitmentDraftSerializer, 409: REFUSED},
     )
     def post(self, request: Request, pk: int, step: str) -> Response:
-        """Approve or reject what somebody else proposed, or withdraw it."""
+        """Approve or reject terms that another person proposed, or withdraw own ones."""
         if step not in STEPS:
             raise Http404
         reason = facts_of(CommitmentStepSerializer, request)["reason"]

@@ -1,4 +1,4 @@
-"""The endpoints of issued corrections and to disputes. What a token or person may not see is not found."""
+"""Endpoints of issued corrections and disputes. Documents that a token or person may not see are not found."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ KIND = OpenApiParameter("kind", str, description="credit or rebill", enum=Note.K
 
 
 class NoteSerializer(serializers.Serializer[Note]):
-    """A credit note, or a rebill of what was credited."""
+    """Credit note, or a rebill of the credited lines."""
 
     number = serializers.CharField()
     kind = serializers.ChoiceField(Note.Kind.choices)
@@ -73,7 +73,7 @@ class CreditNote(IssuedDocument):
 
 
 class DisputeSerializer(serializers.Serializer[Dispute]):
-    """A dispute with its deadlines, steps and outcome."""
+    """Dispute with its deadlines, steps and outcome."""
 
     id = serializers.IntegerField()
     status = serializers.ChoiceField(Dispute.Status.choices)
@@ -91,7 +91,7 @@ class DisputeSerializer(serializers.Serializer[Dispute]):
 
 
 class ClaimSerializer(serializers.Serializer[Any]):
-    """What a team disputes: lines of one of its documents, how much of them (left out: all), why, what shows it."""
+    """Claim of a team: lines of one of its documents, disputed amount (left out: all of it), reason and evidence."""
 
     document = serializers.CharField(max_length=100)
     lines = serializers.ListField(child=serializers.IntegerField(min_value=1), min_length=1, max_length=1000)

@@ -1,4 +1,4 @@
-"""OpenAPI parts of the gateways' own formats: what is read of them."""
+"""OpenAPI parts of the gateways' own formats: the fields that are read."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""The endpoints for gateways that have a format of their own: CloudEvents, Lago, LiteLLM. Shape only.
+"""Endpoints for gateways with a format of their own: CloudEvents, Lago, LiteLLM. Shape only.
 
-`metering.gateways` decides what a record means, `billing.usage` what becomes of it. Nothing here hands on, keeps
-or logs a body as it came: records are cut down to what is counted before anything else sees them.
+`metering.gateways` decides on the meaning of a record, `billing.usage` on its fate. This module never forwards, stores
+or logs a body as it came: records are reduced to the counted fields before anything else sees them.
 """
 
 import re
@@ -44,15 +44,15 @@ Raws = list[msgspec.Raw | bytes]
 
 
 class GatewayEndpoint(UsageEndpoint):
-    """An endpoint whose records are translated first."""
+    """Base of endpoints whose records are translated first."""
 
     def source(self, request: Request, default: str) -> str:
-        """The source of records whose format has none: what the token is bound to, else the name of the format."""
+        """Return the source of records whose format has none: the token's source, else the name of the format."""
         bound = actor_of(request).source
         return bound or default
 
     def hand_over(self, request: Request, translated: Translated, now: datetime) -> IngestOutcome:
-        """Let `billing.usage` take what was translated."""
+        """Pass translated records to `billing.usage`."""
         return tokens_ingest(
             records=translated.records, rejected=translated.rejected, reporter=self.reporter(request), now=now
         )
@@ -67,7 +67,7 @@ class GatewayEndpoint(UsageEndpoint):
 
 
 class EventsEndpoint(GatewayEndpoint):
-    """CloudEvents, one or many; also the single event of a Lago client, who posts to the same path."""
+    """CloudEvents, one or many; also the single event of a Lago client, which posts to the same path."""
 
     door = "events"
 
@@ -146,7 +146,7 @@ class EventsEndpoint(GatewayEndpoint):
 
 
 class EventsBatchEndpoint(GatewayEndpoint):
-    """The batch of a Lago client."""
+    """Batch of a Lago client."""
 
     door = "events/batch"
 
@@ -182,7 +182,7 @@ class EventsBatchEndpoint(GatewayEndpoint):
 
 
 class LitellmEndpoint(GatewayEndpoint):
-    """What LiteLLM's generic API logger sends: successes and failures with everything around them."""
+    """Records of LiteLLM's generic API logger: successes and failures."""
 
     door = "usage/litellm"
 
@@ -216,7 +216,7 @@ class _LagoBatch(msgspec.Struct):
 
 
 def _lago_event(body: bytes) -> bytes | None:
-    """The event in the envelope of a Lago client, None if this is none: a CloudEvent may have an extension `event`."""
+    """Return the event in the envelope of a Lago client, None for a CloudEvent, which may have an extension `event`."""
     try:
         members = dict(object_parts(body))
     except (*UNREADABLE, UnreadableJSONError):
@@ -226,7 +226,7 @@ def _lago_event(body: bytes) -> bytes | None:
 
 
 def _lago_echo(item: tuple[int, TokenUsage, bytes], now: datetime) -> dict[str, Any]:
-    """The event as Lago answers it; `lago_id` is the key of the record in the ledger, the same at each sending."""
+    """Return the event in Lago's answer; `lago_id` is the key of the record in the ledger, the same at each sending."""
     _, record, redacted = item
     event = msgspec.json.decode(redacted)
     return {
@@ -237,25 +237,25 @@ def _lago_echo(item: tuple[int, TokenUsage, bytes], now: datetime) -> dict[str, 
 
 
 def _not_taken(outcome: IngestOutcome, number: int) -> str:
-    """Of a batch, how many were not taken, and the first of them."""
+    """Say how many events of a batch were not taken, and why the first was not."""
     first = outcome.refusals[0]
     return f"{len(outcome.refusals)} of {number} events were not taken, all others were; event {first.index}: {first.error}"
 
 
 def _lago_details(reason: str, error: str) -> dict[str, list[str]]:
-    """What Lago says of an event, by which its clients recognise a transaction that was used before."""
+    """Return Lago's details of a refusal, by which its clients recognise a transaction that was used before."""
     return {"transaction_id": ["value_already_exist"]} if reason == "conflict" else {"event": [error]}
 
 
 def _lago_problem(error: str, details: dict[str, Any], **more: Any) -> HttpResponse:
-    """Our error with the members of Lago's beside it."""
+    """Build our error with the members of Lago's beside ours."""
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     lago = {"error": status.phrase, "code": "validation_errors", "error_details": details}
     return problem(status, status.phrase, error, **lago, **more)
 
 
 def _payloads(body: bytes) -> Raws:
-    """The records of a body, whose one record may also be printed over several lines."""
+    """Return the records of a body, whose one record may also be printed over several lines."""
     text = body.strip()
     if text.startswith(b"{"):
         try:

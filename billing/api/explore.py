@@ -1,4 +1,4 @@
-"""What anything cost, when, and compared with what: the question and the figures of the cost explorer."""
+"""Endpoint of the cost explorer: costs and usage by time, groups and comparison."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ ANSWER = {
     },
 }  # fmt: skip
 DAYS = (("range",), ("month",), ("from", "to"))
-"""What says which days are asked for."""
+"""Combinations of parameters that select days."""
 PARAMETERS = [
     OpenApiParameter("range", str, enum=PRESETS), OpenApiParameter("from", str), OpenApiParameter("to", str),
     OpenApiParameter("month", str), OpenApiParameter("metric", str, enum=METRICS),
@@ -48,7 +48,7 @@ PARAMETERS = [
 
 
 class Explore(Endpoint):
-    """The figures of the explorer; a token of a team sees that team's."""
+    """Figures of the explorer; a token of a team sees that team's."""
 
     parameters = PARAMETERS
     permission_classes = [has_scope("invoices:read")]
@@ -84,19 +84,20 @@ class Explore(Endpoint):
         fresh = _fresh(found, reader, everybody=own is None)
         if fresh is None:
             return Response(_answer(found, reader, setup.currency))
+        # with data missing, a comparison would show a drop that is none
         shown = found.uncompared if fresh.stale else found
         return Response(_answer(shown, reader, setup.currency) | fresh.as_dict())
 
 
 def _check_days(request: Request) -> None:
-    """Raises ParseError where a query says its days twice, of which one would be passed over."""
+    """Raise ParseError if a query selects days in two ways, of which one would be ignored."""
     ways = [" and ".join(said) for names in DAYS if (said := [name for name in names if name in request.query_params])]
     if len(ways) > 1:
         raise ParseError(f"{', '.join(ways)}: give one of range, month, or from and to")
 
 
 def _fresh(found: Explored, reader: Explorer, *, everybody: bool) -> Freshness | None:
-    """How fresh the open months are, and what is in no figure; None where all are closed, for these are complete."""
+    """Return the freshness of the open months, with usage in no figure; None if all are closed, which are complete."""
     window = open_window(found)
     if window is None:
         return None

@@ -1,4 +1,4 @@
-"""The endpoint of FOCUS: the month's issued documents as rows of FOCUS 1.4, page by page."""
+"""Endpoint of FOCUS: the month's issued documents as rows of FOCUS 1.4, page by page."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ from billing.tenancy.audit import export_record
 
 DEFAULT = "cost-and-usage"
 MADE_IN_SECONDS = 30
-"""A worker makes some 15,000 rows a second."""
+"""Seconds after which to ask again: a worker makes some 15,000 rows a second."""
 PARAMETERS = [
     OpenApiParameter("data_set", str, enum=list(DATA_SETS), default=DEFAULT, description="which data set of FOCUS 1.4"),
     OpenApiParameter("page", int),
@@ -34,7 +34,7 @@ PARAMETERS = [
 
 
 class FocusEndpoint(Endpoint):
-    """A data set of FOCUS 1.4, as `export_focus` writes it; it shows every team."""
+    """Data set of FOCUS 1.4, as `export_focus` writes it; it shows every team."""
 
     parameters = PARAMETERS
     permission_classes = [has_scope("invoices:read")]
@@ -47,7 +47,7 @@ class FocusEndpoint(Endpoint):
         },
     )  # fmt: skip
     def get(self, request: Request, month: str) -> HttpResponse | Response:
-        """Rows of the data set, their columns named as FOCUS names them: amounts and quantities are decimal strings."""
+        """Return rows of the data set with the columns of FOCUS: amounts and quantities are decimal strings."""
         if actor_of(request).teams() is not None:
             raise Http404
         chosen: Any = request.query_params.get("data_set", DEFAULT)

@@ -1,5 +1,4 @@
-"""What gateways send for each request, over ASGI: `POST usage/tokens`, `budgets/check`, `budgets/reservations`,
-`budgets/authorize`.
+"""Gateway requests over ASGI: `POST usage/tokens`, `budgets/check`, `budgets/reservations`, `budgets/authorize`.
 
 The thread of the server reads and answers; all reports that wait are written in one transaction, so that thousands of
 reports a second need no thread each. The code behind is that of the endpoints in Django, and so are the answers.
@@ -49,7 +48,7 @@ logger = logging.getLogger(__name__)
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = Mapping[bytes, bytes]
-"""Of a request, by names in lower case; of two the first."""
+"""Headers of a request, by names in lower case; the first of two equal names."""
 Meta = dict[str, Any]
 
 ENDPOINT: Final = "usage/tokens"
@@ -57,7 +56,7 @@ PATH: Final = f"/api/v1/{ENDPOINT}"
 REPORTS: Final = "usage:write"
 NOT_OURS: Final[Answer] = (HTTPStatus.BAD_REQUEST, "text/plain", b"Bad Request", [])
 HERE_BYTES: Final = 512 * 1024
-"""What is read in the thread of the loop: of two threads that take turns at Python's one lock, both take longer."""
+"""Largest body read in the thread of the loop: two threads that alternate at Python's one lock both take longer."""
 META: Final = {
     b"authorization": "HTTP_AUTHORIZATION", b"content-encoding": "HTTP_CONTENT_ENCODING", b"host": "HTTP_HOST",
     b"content-length": "CONTENT_LENGTH", b"content-type": "CONTENT_TYPE", b"forwarded": "HTTP_FORWARDED",
@@ -66,16 +65,16 @@ _ASKING: Final = {
     **{header.lower().encode(): name for name, (_, header) in QUESTION_HEADERS.items()},
     b"x-suanpan-authorization": GATEWAY_AUTHORIZATION,
 }
-"""What is read of the head, under the names that the web process has for it."""
+"""Headers of `budgets/authorize`, and their names in a request's META."""
 _SAFE: Final = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
 class ClientGone(Exception):
-    """Nobody waits for an answer any more."""
+    """Error: the client left, so that no answer is needed."""
 
 
 class GatewayRequests:
-    """The ASGI application for requests with a token to these addresses; `start` and `stop` come with the server."""
+    """ASGI application for requests with a token to these addresses; `start` and `stop` run with the server."""
 
     _writer: LoopWriter
     _asking: ThreadPoolExecutor
@@ -83,7 +82,7 @@ class GatewayRequests:
 
     @staticmethod
     def takes(scope: dict[str, Any], headers: Headers) -> bool:
-        """Whether this request is answered here; what comes without a token, a session's for example, is for Django."""
+        """Return True if this request is answered here; requests without a token, such as a session's, are for Django."""
         method, path = scope["method"], scope["path"]
         if b"x-suanpan-authorization" in headers and is_authorization(path):
             return is_question(method, path)
@@ -94,24 +93,25 @@ class GatewayRequests:
             answer = await self._answer(scope, meta_of(scope, headers), receive)
         except ClientGone:
             return None
-        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client gets an answer
+        except Exception as error:  # noqa: BLE001 - the edge: after any error the client gets an answer
             answer = failed_answer(error)
         return await send_answer(send, answer, closing=b"expect" in headers)
 
     def start(self) -> None:
-        """Begin, in the loop of the server."""
+        """Start the writer and the threads, in the loop of the server."""
         self._writer = LoopWriter()
         self._asking, self._checking = ThreadPoolExecutor(1, "tokens"), ThreadPoolExecutor(1, "budgets")
 
     async def stop(self) -> None:
-        """End when every report that was read is answered."""
+        """Stop after every report that was read is answered."""
         await self._writer.stop()
         for thread in (self._asking, self._checking):
+            # a connection of Django belongs to the thread that opened it
             thread.submit(connections.close_all)
             await asyncio.to_thread(thread.shutdown)
 
     async def _answer(self, scope: dict[str, Any], meta: Meta, receive: Receive) -> Answer:
-        """Raises what `failed_answer` makes an answer of."""
+        """Answer a request.  Raises errors that `failed_answer` converts."""
         if not is_ours(meta.get("HTTP_HOST", "")):
             return NOT_OURS
         if scope["path"] == PATH:
@@ -119,7 +119,7 @@ class GatewayRequests:
         return await self._budget(scope, meta, receive)
 
     async def _report(self, meta: Meta, receive: Receive) -> Answer:
-        """Nothing of the body is read before the token is known, and only what came of it is counted."""
+        """Take a report. The body is read only after the token is known, and only bytes that arrive are counted."""
         reporter, limit = _reporter(await self._token(meta)), settings.INGEST_MAX_BYTES
         declared_bytes(meta, limit)
         with gate.admit(0) as admitted:
@@ -131,7 +131,7 @@ class GatewayRequests:
             return _taken(await self._writer.commits.submit(batch))
 
     async def _token(self, meta: Mapping[str, Any]) -> ApiToken | None:
-        """Whose token this is; the database is asked where it was not asked lately, and of an address that is new here.
+        """Return the token of a request; the database is asked if it was not asked lately, or the address is new here.
 
         Raises AuthenticationFailed.
         """
@@ -153,31 +153,32 @@ class GatewayRequests:
             raise NotAuthenticated
         if not actor_of_token(token).has(SCOPE):
             raise PermissionDenied(f"this needs the scope {SCOPE}")
-        with gate.admit(0) as admitted:  # a body of the gateway's client is waited for by nobody
+        with gate.admit(0) as admitted:  # not read: a body of the gateway's client
             body = b"" if authorizing else await _body(receive, admitted, MOST_BODY)
         query = scope["query_string"].decode("latin-1")
         return await self._ask(self._checking, budget_answer, token, scope["method"], scope["path"], query, body, meta)
 
     async def _ask(self, thread: ThreadPoolExecutor, question: Callable[..., Any], *arguments: Any) -> Any:
-        """What database or Valkey say, in a thread that may wait."""
+        """Ask the database or Valkey in a thread that may wait."""
         return await asyncio.get_running_loop().run_in_executor(thread, copy_context().run, _asked, question, *arguments)
 
 
 def meta_of(scope: dict[str, Any], headers: Headers) -> Meta:
-    """What of a head is read, as Django has it."""
+    """Return request headers as WSGI META."""
     meta: Meta = {META[name]: value.decode("latin-1") for name, value in headers.items() if name in META}
     if scope.get("client"):
         meta["REMOTE_ADDR"] = scope["client"][0]
     if b"x-forwarded-for" in headers:
+        # proxies append headers of the same name: all of them count, not only the first
         forwarded = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
         meta["HTTP_X_FORWARDED_FOR"] = b",".join(forwarded).decode("latin-1")
     return meta
 
 
 def _asking_meta(scope: dict[str, Any]) -> Meta:
-    """The question in the headers of `budgets/authorize`.  Raises Refused where one is given twice.
+    """Return the question in the headers of `budgets/authorize`.  Raises Refused if one is given twice.
 
-    A client that sends a header which its gateway adds as well must not choose who is asked about.
+    A client that sends a header which its gateway adds as well must not choose the consumer.
     """
     asked: Meta = {}
     for name, value in scope["headers"]:
@@ -190,13 +191,13 @@ def _asking_meta(scope: dict[str, Any]) -> Meta:
 
 @lru_cache(maxsize=256)
 def is_ours(host: str) -> bool:
-    """Whether a request for this host is for us, as Django decides it."""
+    """Return True if a request for this host is for us, by Django's rule."""
     domain, _ = split_domain_port(host)
     return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
 
 
 def _reporter(token: ApiToken | None) -> Reporter:
-    """Who reports with this token: worked out once for each time that the database is asked for it, about once a second.
+    """Return the reporter of a token, cached on the token, which is read from the database about once a second.
 
     Raises NotAuthenticated without one, PermissionDenied if it may not report.
     """
@@ -214,7 +215,7 @@ def _reporter(token: ApiToken | None) -> Reporter:
 
 
 async def next_bytes(receive: Receive) -> tuple[bytes, bool]:
-    """What came of the body, and whether there is more.  Raises ClientGone."""
+    """Return the next part of the body, and True if more follows.  Raises ClientGone."""
     message = await receive()
     if message["type"] != "http.request":
         raise ClientGone
@@ -222,7 +223,7 @@ async def next_bytes(receive: Receive) -> tuple[bytes, bool]:
 
 
 async def _body(receive: Receive, admitted: Admitted, limit: int) -> bytes:
-    """All of it.  Raises TooLarge, Busy or ClientGone."""
+    """Read the request body.  Raises TooLarge, Busy or ClientGone."""
     parts, more = list[bytes](), True
     while more:
         body, more = await next_bytes(receive)
@@ -234,7 +235,7 @@ async def _body(receive: Receive, admitted: Admitted, limit: int) -> bytes:
 
 
 def _read_apart(meta: Meta, body: bytes, admitted: Admitted, reporter: Reporter) -> TokenBatch:
-    """In a thread of its own: what is large or has to be unpacked."""
+    """Read a large or packed report, in a thread of its own."""
     return report_read(unpacked_body(meta, body, admitted, RECORD_BODIES), reporter)
 
 
@@ -246,28 +247,28 @@ def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _taken(outcome: IngestOutcome) -> Answer:
-    """The answer to a report that is durable."""
+    """Build the answer to a report that is durable."""
     return HTTPStatus.OK, "application/json", msgspec.json.encode(outcome.answer()), []
 
 
 def _refused(error: APIException | DatabaseError | InterfaceError) -> Answer:
-    """The answer to a request of which nothing was taken.  Raises `error` where it is one of programming."""
+    """Build the answer to a request of which nothing was taken.  Raises `error` if it is a programming error."""
     answer = api_problem(error) if isinstance(error, APIException) else unavailable(error)
     headers = [item for item in answer.items() if item[0] in ("Retry-After", "WWW-Authenticate")]
     return answer.status_code, PROBLEM_JSON, answer.content, headers
 
 
 def failed_answer(error: Exception) -> Answer:
-    """What the client gets where this was raised; what nobody expected goes to the log."""
+    """Build the answer to a request that raised; unexpected errors are logged."""
     if isinstance(error, APIException | DatabaseError | InterfaceError):
-        with suppress(DatabaseError):  # one of programming is raised again
+        with suppress(DatabaseError):  # a programming error is raised again
             return _refused(error)
     logger.error("a request could not be answered", exc_info=error)
     return problem_answer(500, "nothing is acknowledged: the log says why")
 
 
 async def send_answer(send: Send, answer: Answer, *, closing: bool = False) -> None:
-    """Send it. `closing`: end the connection, where the client may not send a body that was asked for."""
+    """Send an answer. `closing`: after an error end the connection, since the client may not send the body it announced."""
     status, kind, body, extra = answer
     has_body = status != HTTPStatus.NO_CONTENT
     head = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), *_SAFE] if has_body else [*_SAFE]

@@ -1,7 +1,7 @@
-"""An answer on its way from the thread that makes it to the loop that sends it.
+"""Handover of an answer from the thread that makes it to the loop that sends it.
 
-The thread ends when the answer is made, however slowly the client reads: what is made waits for the client in `Room`. Only
-of an answer that is larger than its room the thread waits too; so few threads may do so that others are left.
+The thread ends when the answer is made, however slowly the client reads: the answer waits for the client in `Room`. A
+thread waits too only for an answer that is larger than its room; few threads may do so, so that others are left.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ ALL: Final = 64 * 1024 * 1024
 
 
 class Handover:
-    """The messages of one answer. `cut`: ends the connection of a client that does not read, in the loop."""
+    """Messages of one answer. `cut`: ends the connection of a client that does not read, in the loop."""
 
     def __init__(self, room: "Room", seconds: float, cut: Callable[[], None]) -> None:
         self._room, self._seconds, self._cut, self._loop = room, seconds, cut, asyncio.get_running_loop()
@@ -34,12 +34,12 @@ class Handover:
         self.held, self.is_left = 0, False
 
     def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
-        """What WSGI calls at the beginning of an answer."""
+        """Store status and headers; WSGI calls it at the beginning of an answer."""
         head = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         self._start = {"type": "http.response.start", "status": int(status[:3]), "headers": head}
 
     def take(self, pieces: Iterator[bytes]) -> None:
-        """Hand all of it over, in the thread: as one where it is small.  Raises ClientGone where nobody reads it."""
+        """Hand over all pieces, in the thread; a small answer goes as one message.  Raises ClientGone if nobody reads it."""
         first, second = next(pieces, b""), next(pieces, None)
         head, last = [self._start], first
         if second is not None:
@@ -51,7 +51,7 @@ class Handover:
         self._put(*head, {"type": "http.response.body", "body": last})
 
     def fail(self, error: BaseException) -> None:
-        """Say, in the thread, why there is no more of it; a connection on which some of it may wait ends."""
+        """Report, in the thread, why the answer is incomplete; a connection that may have received a part of it ends."""
         if self._is_whole:
             logger.error("what is done after an answer failed", exc_info=error)
             return
@@ -66,7 +66,7 @@ class Handover:
             self._loop.call_soon_threadsafe(self._came.set)
 
     async def send_to(self, send: Send, is_gone: Callable[[], bool]) -> None:
-        """Send it, in the loop, as fast as the client reads.  Raises ClientGone, or why there is no more of it."""
+        """Send the answer, in the loop, as fast as the client reads.  Raises ClientGone, or the error that ended it."""
         try:
             while True:
                 await self._came.wait()
@@ -87,7 +87,7 @@ class Handover:
 
 
 class Room:
-    """Where large answers wait for their clients. `most`: threads that may wait for clients."""
+    """Memory for large answers that wait for their clients. `most`: threads that may wait for clients."""
 
     def __init__(self, most: int) -> None:
         self._most, self._used, self._changed = max(most, 1), 0, threading.Condition()
@@ -96,7 +96,7 @@ class Room:
     def take(self, answer: Handover, size: int, seconds: float) -> None:
         """Wait for room for the next piece.
 
-        Raises ClientGone if the client reads nothing for so long, or others who do not read either need the thread.
+        Raises ClientGone if the client reads nothing for so long, or if other slow clients need the thread.
         """
         until = monotonic() + seconds
         with self._changed:
@@ -105,6 +105,7 @@ class Room:
                     if len(self._waiting) >= self._most:
                         self._leave(next(iter(self._waiting)))
                     self._waiting[answer] = None
+                # the clock decides: a wake-up without room is no timeout
                 if not self._changed.wait(max(until - monotonic(), 0)) and monotonic() >= until:
                     self._leave(answer)
             self._waiting.pop(answer, None)
@@ -114,7 +115,7 @@ class Room:
             self._used += size
 
     def give_back(self, answer: Handover, size: int) -> None:
-        """A piece is on its way."""
+        """Free the room of a piece that was sent."""
         with self._changed:
             if not answer.is_left:
                 answer.held -= size
@@ -122,7 +123,7 @@ class Room:
                 self._changed.notify_all()
 
     def leave(self, answer: Handover) -> None:
-        """Nobody takes the rest of it."""
+        """Free the room of an answer whose rest nobody reads."""
         with self._changed:
             self._leave(answer)
 
@@ -134,4 +135,5 @@ class Room:
             self._changed.notify_all()
 
     def _is_full_for(self, answer: Handover, size: int) -> bool:
+        # the first piece always fits: a piece larger than the limit would wait for ever
         return bool(answer.held) and (answer.held + size > EACH or self._used + size > ALL)

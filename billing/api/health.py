@@ -14,21 +14,21 @@ from billing.runtime.schema_state import migrations_pending
 logger = logging.getLogger(__name__)
 FULL: Final = "its disk is full"
 WRITES: Final = "SELECT count(*) FROM generate_series(1, 20000)"
-"""Beyond `work_mem` its rows go to a file of some 300 kB on the disk of the database, which leave nothing there."""
+"""Query that writes to the database's disk: beyond `work_mem` its rows go to a temporary file of some 300 kB."""
 
 
 @read_only
 def healthz(request: HttpRequest) -> HttpResponse:
-    """The process answers."""
+    """Answer that the process is alive."""
     return JsonResponse({"status": "ok"})
 
 
 @read_only
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Database and schema are there; 503 with what is missing otherwise.
+    """Answer 200 if database and schema are usable, else 503 with the missing part.
 
-    With a full disk the status is `reads only`, and 200: pages show what is stored, while reports get 503. The broker is
-    named and takes nothing away: pages and reports need it for no answer.
+    With a full disk the status is `reads only`, and 200: pages show stored data, while reports get 503. The broker is
+    named but does not count: pages and reports need it for no answer.
     """
     parts = {"database": database_state(), "migrations": _migrations()}
     ready = parts["database"] in ("ok", FULL) and parts["migrations"] == "ok"
@@ -37,7 +37,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def database_state() -> str:
-    """`ok`, `unreachable`, or `its disk is full`: then it reads, and takes no report."""
+    """Return `ok`, `unreachable`, or `its disk is full`: then it reads, and takes no report."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL work_mem = '64kB'")

@@ -1,4 +1,4 @@
-"""What waits for a person, with the money at stake and the page with the button that ends it."""
+"""Endpoint of the inbox: items that wait for a person, with the amount at stake and a link to act."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ ANSWER = {
 
 
 class Inbox(Endpoint):
-    """The inbox of the person who asks, or of the owner of the token."""
+    """Inbox of the signed-in person, or of the owner of the token."""
 
     permission_classes = [has_scope("invoices:read")]
 
@@ -53,7 +53,7 @@ class Inbox(Endpoint):
 
 
 def _confined_to(actor: Actor) -> set[str] | None:
-    """The teams of a token; None where it is confined to none, and for people: their inbox is theirs already."""
+    """Return the teams of a token; None if it has no limit, and for people, whose inbox is limited already."""
     teams = actor.teams() if actor.token is not None else None
     return None if teams is None else set(teams.values_list("code", flat=True))
 

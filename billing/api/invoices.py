@@ -1,4 +1,4 @@
-"""The endpoints to read from: prices, charges, invoices, periods. What a token or person may not see is not found."""
+"""Endpoints to read prices, charges, invoices, periods. Rows that a token or person may not see are not found."""
 
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from billing.tenancy.selectors import NoSetupError
 
 
 class TeamSerializer(serializers.ModelSerializer[Team]):
-    """A team as the API shows it."""
+    """Team as the API shows it."""
 
     parent = serializers.CharField(  # type: ignore[assignment]  # a field of the answer; DRF keeps it apart from `Field.parent`
         source="parent.code", default=None, read_only=True
@@ -70,7 +70,7 @@ class TokenPriceSerializer(serializers.ModelSerializer[TokenPrice]):
 
 
 class PriceVersionSerializer(serializers.ModelSerializer[PriceVersion]):
-    """A complete dated price list."""
+    """Complete price list in force for a time."""
 
     gpu = GpuPriceSerializer(many=True, read_only=True)
     tokens = TokenPriceSerializer(many=True, read_only=True)
@@ -81,7 +81,7 @@ class PriceVersionSerializer(serializers.ModelSerializer[PriceVersion]):
 
 
 class PriceVersions(Endpoint, ListAPIView[PriceVersion]):
-    """Every published price version."""
+    """Published price versions."""
 
     permission_classes = [has_scope("prices:read")]
     serializer_class = PriceVersionSerializer
@@ -89,7 +89,7 @@ class PriceVersions(Endpoint, ListAPIView[PriceVersion]):
 
 
 class Prices(PriceVersions):
-    """The price version in force now."""
+    """Price version in force now."""
 
     def get_queryset(self) -> QuerySet[PriceVersion]:
         now = timezone.now()
@@ -98,7 +98,7 @@ class Prices(PriceVersions):
 
 
 class ChargeSerializer(serializers.ModelSerializer[Charge]):
-    """A charge before rounding: `usage_quantity` in microseconds or tokens."""
+    """Charge before rounding: `usage_quantity` in microseconds or tokens."""
 
     class Meta:
         model = Charge
@@ -118,7 +118,7 @@ class Charges(Endpoint, ListAPIView[Charge]):
 
 
 class InvoiceSerializer(serializers.Serializer[Invoice]):
-    """An invoice as the contract gives it."""
+    """Invoice in the contract's form."""
 
     number = serializers.CharField()
     team = serializers.CharField()
@@ -148,13 +148,13 @@ class Invoices(Endpoint, ListAPIView[Invoice]):
 
 
 class IssuedDocument(Endpoint):
-    """One of the `issued` documents, by its number."""
+    """Base of the endpoints of one issued document, by its number."""
 
     permission_classes = [has_scope("invoices:read")]
     serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]]
 
     def issued(self) -> QuerySet[Any]:
-        """Every document of this kind that was issued."""
+        """Return every issued document of this kind."""
         raise NotImplementedError
 
     def get(self, request: Request, number: str, suffix: str | None = None) -> HttpResponse | Response:
@@ -170,7 +170,7 @@ class IssuedDocument(Endpoint):
         return HttpResponse(body, content_type=content_type, headers=named)
 
     def as_file(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """What the document gives as `.json`; `document` is its canonical text, of which `sha256` is the hash."""
+        """Return the `.json` of a document; `document` is its canonical text, of which `sha256` is the hash."""
         return shown
 
 
@@ -184,7 +184,7 @@ class InvoiceDocument(IssuedDocument):
         return _issued()
 
     def as_file(self, shown: dict[str, Any]) -> dict[str, Any]:
-        """Also as `invoice_issue --json` prints it, a list of one; the fields beside it are for who read them before."""
+        """Add the list that `invoice_issue --json` prints; the other fields are for earlier readers."""
         listed = {name: value for name, value in shown.items() if name not in ("period", "document")}
         return {**shown, "invoices": [listed]}
 
@@ -209,7 +209,7 @@ class Period(Endpoint):
 
 
 class PeriodReport(Endpoint):
-    """Answers "can we close this month?" as JSON."""
+    """Period report as JSON: answers "can we close this month?"."""
 
     permission_classes = [has_scope("invoices:read")]
 
@@ -218,12 +218,13 @@ class PeriodReport(Endpoint):
         if actor_of(request).teams() is not None:
             raise Http404  # a report shows every team
         report = build_report(_period(month), now=timezone.now())
+        # in the contract the quantities of the report are numbers, not strings
         encoder = msgspec.json.Encoder(decimal_format="number")
         return HttpResponse(encoder.encode(report.as_dict()), content_type="application/json")
 
 
 class PeriodAccrual(Endpoint):
-    """The estimated accrual of a month that finance booked before it was billed; the last one that was made."""
+    """Last accrual of a month: the estimate that finance booked before the month was billed."""
 
     permission_classes = [has_scope("invoices:read")]
 
@@ -238,7 +239,7 @@ class PeriodAccrual(Endpoint):
 
 
 def _period(month: str) -> BillingPeriod:
-    """The period as it is stored, or would be: a month that nobody opened may have usage.  Raises Http404."""
+    """Return the stored period, or an unsaved one: a month that nobody opened may have usage.  Raises Http404."""
     try:
         return period_of(month)
     except (NoSetupError, ValueError):

@@ -1,11 +1,11 @@
-"""What one turn of the event loop writes to a client, such as head and body of an answer, sent at once."""
+"""Joined writes: all writes to a client in one turn of the event loop, such as head and body, go out at once."""
 
 import asyncio
 
 
 class JoinedWrites:
-    """As much of a transport as Uvicorn uses. It writes an answer in two, and each of them wakes the client: for a report of
-    one record that was a tenth of all the work.
+    """Transport of Uvicorn that joins writes. Uvicorn writes an answer in two parts, each of which wakes the client: for a
+    report of one record that was a tenth of all the work.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -15,13 +15,13 @@ class JoinedWrites:
         self.abort, self.get_write_buffer_size = transport.abort, transport.get_write_buffer_size
 
     def write(self, data: bytes) -> None:
-        """Send it at the end of this turn of the loop."""
+        """Queue data until the end of this turn of the loop."""
         if not self._parts:
             self._loop.call_soon(self._flush)
         self._parts.append(data)
 
     def close(self) -> None:
-        """Send what was written, and no more."""
+        """Send queued data, and close the transport."""
         self._flush()
         self._transport.close()
 

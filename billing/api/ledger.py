@@ -1,4 +1,4 @@
-"""The endpoint of the general ledger, which confirms that it took the journal of a month."""
+"""Endpoint of the general ledger, which confirms that it took the journal of a month."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ from billing.tenancy.actors import actor_of
 
 
 class Acknowledgement(serializers.Serializer[Any]):
-    """What the ledger says: the batch as every row of the file names it, and its own reference."""
+    """Confirmation by the ledger: the batch as every row of the file names it, and the ledger's own reference."""
 
     batch_hash = serializers.CharField(max_length=64)
     reference = serializers.CharField(max_length=MAX_REFERENCE)
 
 
 class JournalAcknowledgement(Endpoint):
-    """The acknowledgement of one month's journal."""
+    """Acknowledgement of one month's journal."""
 
     permission_classes = [has_scope("journal:acknowledge")]
 

@@ -1,8 +1,8 @@
-"""`GET /metrics`: what an operator watches, as Prometheus reads it.
+"""Metrics for operators, in Prometheus' format: `GET /metrics`.
 
 Facts of the database are read from it at each scrape, so every web process gives the same answer: take the largest, never
-the sum. What processes count of themselves is in `request_metrics`. The page needs no token, so it names no team, consumer
-or source, costs one scrape a second however many ask, and is not served to the public unless METRICS_HOSTS says so.
+the sum. Counters of the processes themselves are in `request_metrics`. The page needs no token, so it names no team,
+consumer or source, costs one scrape a second however many ask, and is not served to the public unless METRICS_HOSTS says so.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from billing.usage.selectors import ingest_state
 from metering import __version__
 
 SCRAPE_SECONDS: Final = 1.0
-"""How long a scrape is good for whoever asks next."""
+"""Seconds for which later requests get the same scrape."""
 WITHIN: Final = (".svc", ".local", ".internal", ".localhost")
-"""Ends of names that only a cluster, a network or a machine resolves."""
+"""Suffixes of names that only a cluster, a network or a machine resolves."""
 FORWARDED: Final = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED")
 BACKUPS = {
     "backup_take": ("suanpan_last_backup_timestamp_seconds", "when the last backup was taken; 0: never"),
@@ -119,7 +119,7 @@ def _of_sources(now: datetime) -> Iterator[Metric]:
 
 
 def _of_anchors(states: list[AnchorDelivery | None]) -> Iterator[Metric]:
-    """Nothing where AUDIT_ANCHOR names no place; a place that never got one is infinitely late."""
+    """Yield the state of audit anchors, nothing without AUDIT_ANCHOR; a place that never got one is infinitely late."""
     if not states:
         return
     sent = [one.sent_at if one else None for one in states]
@@ -142,7 +142,7 @@ def _timestamp(at: datetime | None) -> float:
 
 @read_only
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The scrape, or 404 at a public host."""
+    """Answer with the scrape, or 404 at a public host."""
     if not is_served_to(request.META):
         detail = f"at the host {request.get_host()!r}, or through a proxy, metrics are served only if METRICS_HOSTS names it"
         return problem(404, "Not Found", detail)
@@ -150,9 +150,9 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def is_served_to(meta: Mapping[str, Any]) -> bool:
-    """Whether who sent this head may read metrics: at a host of METRICS_HOSTS everybody, else who asks within the network.
+    """Return True if the sender of these headers may read metrics: anyone at a host of METRICS_HOSTS, others from inside.
 
-    That is by an address or a name that is known only there, and through no proxy. `meta`: the head as Django has it.
+    Inside means an address or a name that is known only there, and no proxy. `meta`: request headers as WSGI META.
     """
     domain, _ = split_domain_port(str(meta.get("HTTP_HOST") or meta.get("SERVER_NAME", "")))
     if domain in settings.METRICS_HOSTS:
@@ -168,14 +168,14 @@ def _is_within(domain: str) -> bool:
 
 
 def scrape() -> bytes:
-    """All metrics as of now, in the text format of Prometheus."""
+    """Return all metrics as of now, in the text format of Prometheus."""
     installation = CollectorRegistry(auto_describe=False)
     installation.register(_Installation())
     return bytes(generate_latest(installation)) + bytes(generate_latest(processes()))
 
 
 class Scrapes:
-    """One scrape a second for whoever asks, made in a thread that does nothing else; used in the loop of the server."""
+    """Shared scrape, made at most once a second in a thread of its own; used in the loop of the server."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "metrics")
@@ -183,21 +183,22 @@ class Scrapes:
         self._good_until = 0.0
 
     async def latest(self) -> bytes:
-        """The last scrape, or the next.  Raises what made it fail."""
+        """Return the last scrape, or the next.  Raises the error of a failed one."""
         loop = asyncio.get_running_loop()
         if self._last is None or (self._last.done() and loop.time() >= self._good_until):
             self._last = loop.run_in_executor(self._thread, _scrape_apart)
             self._last.add_done_callback(self._made)
+        # shielded: a client that leaves must not cancel the scrape of the others
         return await asyncio.shield(self._last)
 
     async def stop(self) -> None:
-        """End with the scrape that is being made."""
+        """Stop after the running scrape."""
         await asyncio.to_thread(self._thread.shutdown)
 
     def _made(self, last: "asyncio.Future[bytes]") -> None:
         self._good_until = last.get_loop().time() + SCRAPE_SECONDS
         if not last.cancelled():
-            last.exception()  # who asked may have left
+            last.exception()  # marks the error as read, even if every caller has left
 
 
 def _scrape_apart() -> bytes:

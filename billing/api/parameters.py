@@ -1,4 +1,4 @@
-"""What endpoints read of a request: parameters of the query, the facts of a body, and which teams the client may see."""
+"""Inputs of endpoints: parameters of the query, fields of a body, and the teams that the client may see."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
@@ -22,31 +22,31 @@ Row = TypeVar("Row", bound=Model)
 MONTH = OpenApiParameter("month", str, description="billing month such as 2026-10")
 TEAM = OpenApiParameter("team", str, description="team code")
 LONGEST_SHOWN = 40
-"""Characters of a name or a value that a client reads again."""
+"""Characters of a name or a value that an error repeats."""
 
 
 class EndpointSchema(AutoSchema):
-    """Describes the parameters of an `Endpoint` from the list against which it checks a request."""
+    """Description of the parameters of an `Endpoint`, from the list against which it checks a request."""
 
     def get_override_parameters(self) -> list[Any]:
         return [*getattr(self.view, "parameters", ())] if self.method == "GET" else []
 
 
 class Endpoint(APIView):
-    """An endpoint whose query has the `parameters` of its description and no others, each at most once and never empty.
+    """Base of endpoints whose query has only the described `parameters`, each at most once and never empty.
 
-    Whoever mistypes a filter, or leaves it empty, would take the figures of everybody for those of one team.
+    With a mistyped or empty filter a client would take the figures of everybody for those of one team.
     """
 
     schema = EndpointSchema()
     parser_classes = [ExactJsonParser]
     parameters: ClassVar[Sequence[OpenApiParameter]] = ()
-    """Of a request that reads; a list has those of its pages, and each endpoint the `format` of its answer."""
+    """Parameters of a GET; a list also has those of its pages, and each endpoint the `format` of its answer."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if any("\0" in str(value) for value in kwargs.values()):
-            raise Http404  # no name and no month has a NUL, and PostgreSQL cannot compare with it
+            raise Http404  # no name or month has a NUL, which PostgreSQL cannot compare
         if request.method in SAFE_METHODS:
             self._check_query(request)
 
@@ -58,7 +58,7 @@ class Endpoint(APIView):
             raise ParseError(_none_of("format", str(request.query_params["format"]), known)) from error
 
     def _check_query(self, request: Request) -> None:
-        """Raises ParseError with the name and the value of what is wrong."""
+        """Raise ParseError with the name and the value at fault."""
         known = {parameter.name: parameter for parameter in self.parameters}
         pages = getattr(self, "paginator", None)
         names = {*known, *([pages.page_query_param, pages.page_size_query_param] if pages else [])}
@@ -80,7 +80,7 @@ def _check_values(name: str, values: list[str], known: OpenApiParameter | None) 
     for value in values:
         if not value.strip():
             raise ParseError(f"{name} {value!r} is empty: leave it out, or say which")
-        if "\0" in value:  # PostgreSQL cannot compare with it
+        if "\0" in value:  # which PostgreSQL cannot compare
             raise ParseError(f"{name} {value[:LONGEST_SHOWN]!r} contains a NUL character")
         if known and known.enum and value not in known.enum:
             raise ParseError(_none_of(name, value, known.enum))
@@ -91,13 +91,13 @@ def _none_of(name: str, value: str, known: Sequence[str]) -> str:
 
 
 def asked(request: Request, name: str) -> str | None:
-    """A query parameter of an `Endpoint`."""
+    """Return a query parameter of an `Endpoint`."""
     value: str | None = request.query_params.get(name)
     return value
 
 
 def asked_month(request: Request) -> str | None:
-    """The month of the query.  Raises ParseError for what is none."""
+    """Return the month of the query.  Raises ParseError for an invalid month."""
     value = asked(request, "month")
     try:
         if value:
@@ -108,7 +108,7 @@ def asked_month(request: Request) -> str | None:
 
 
 def facts_of(body: type[Serializer[Any]], request: Request) -> dict[str, Any]:
-    """The validated fields of a body.  Raises ValidationError, also for a field that the body does not have."""
+    """Return the validated fields of a body.  Raises ValidationError, also for an unknown field."""
     read = body(data=request.data)
     read.is_valid(raise_exception=True)
     if unknown := sorted(request.data.keys() - read.fields.keys()):
@@ -119,9 +119,9 @@ def facts_of(body: type[Serializer[Any]], request: Request) -> dict[str, Any]:
 
 
 def rows_seen(rows: QuerySet[Row], request: Request, *, team: str, month: str = "") -> QuerySet[Row]:
-    """Rows of the teams that the client may see, and of the `team` and `month` of its query.
+    """Return rows of the teams that the client may see, and of the `team` and `month` of its query.
 
-    `team`, `month`: the lookups of a team's code and of a month.  Raises ParseError for what is no month.
+    `team`, `month`: the lookups of a team's code and of a month.  Raises ParseError for an invalid month.
     """
     own = actor_of(request).teams()
     if own is not None:

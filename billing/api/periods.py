@@ -1,4 +1,4 @@
-"""Endpoints of a period beside its figures: what the building's meters counted, and the teams that its close holds."""
+"""Endpoints of a period's meter readings and of the teams that its close could not bill."""
 
 from decimal import Decimal
 from typing import Any
@@ -25,7 +25,7 @@ ALL_TEAMS = "a meter counts every team of a cluster"
 
 
 class ReadingSerializer(serializers.ModelSerializer[MeterReading]):
-    """A reading as it was reported; of those of one cluster the last counts."""
+    """Meter reading as it was reported; the last one of a cluster counts."""
 
     class Meta:
         model = MeterReading
@@ -33,14 +33,14 @@ class ReadingSerializer(serializers.ModelSerializer[MeterReading]):
 
 
 class KwhField(serializers.CharField):
-    """Text, also of a number of JSON, whose digits stay as they were written."""
+    """Text, or a JSON number whose digits stay as they were written."""
 
     def to_internal_value(self, data: Any) -> str:
         return super().to_internal_value(str(data) if isinstance(data, Decimal) else data)
 
 
 class ReportedReading(serializers.Serializer[Any]):
-    """What a meter counted in the month, in kWh with at most 3 decimals, and how much of it is shared by plan."""
+    """Reading of a meter for the month, in kWh with at most 3 decimals, and how much of it is shared by plan."""
 
     cluster = serializers.CharField(max_length=512)
     metered_kwh = KwhField(max_length=40)
@@ -52,7 +52,7 @@ class ReportedReading(serializers.Serializer[Any]):
 
 @extend_schema_view(get=extend_schema(operation_id="list_meter_readings"))
 class MeterReadings(Endpoint, ListAPIView[MeterReading]):
-    """What the building's meters counted in a month, in the order in which it was reported."""
+    """Meter readings of the building for a month, in the order of their reports."""
 
     permission_classes = [has_scope("usage:read", write="usage:correct")]
     serializer_class = ReadingSerializer
@@ -74,13 +74,13 @@ class MeterReadings(Endpoint, ListAPIView[MeterReading]):
                 month=month, cluster=facts["cluster"], metered=facts["metered_kwh"], shared=facts["shared_kwh"],
                 source=facts["source"], actor=actor_of(request), now=timezone.now(),
             )  # fmt: skip
-        except ValueError as error:  # ReadingError, and a month that is none
+        except ValueError as error:  # ReadingError, or an invalid month
             raise ParseError(str(error)) from error
         return Response(ReadingSerializer(reading).data, status=201)
 
 
 class BlockedTeamSerializer(serializers.ModelSerializer[BlockedTeam]):
-    """A team that the close holds: why, and what it would be charged, null where that is not known."""
+    """Team that the close could not bill: why, and its expected amount, null if unknown."""
 
     class Meta:
         model = BlockedTeam
@@ -89,7 +89,7 @@ class BlockedTeamSerializer(serializers.ModelSerializer[BlockedTeam]):
 
 @extend_schema_view(get=extend_schema(operation_id="list_held_teams"))
 class BlockedTeams(Endpoint, ListAPIView[BlockedTeam]):
-    """The teams that a month in the middle of its close holds while the others are billed."""
+    """Teams that a month in the middle of its close could not bill while the others are billed."""
 
     parameters = [TEAM]
     permission_classes = [has_scope("invoices:read")]

@@ -1,4 +1,4 @@
-"""The shapes of price versions: answers for people and programs, and the parts of the OpenAPI description."""
+"""Serializers of price versions: answers for people and programs, and parts of the OpenAPI description."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from billing.rating.price_warnings import draft_warnings
 
 
 class ListPartSerializer(serializers.Serializer[Any]):
-    """The prices of a list as they are written."""
+    """Prices of a list as they are written."""
 
     gpu = serializers.ListField(
         child=serializers.DictField(), required=False,
@@ -27,14 +27,14 @@ class ListPartSerializer(serializers.Serializer[Any]):
 
 
 class SheetSerializer(serializers.Serializer[Any]):
-    """A cost sheet to store with the prices that are made from it."""
+    """Cost sheet to store with the prices that are made from it."""
 
     name = serializers.CharField()
     sheet = serializers.DictField()
 
 
 class DraftRequestSerializer(ListPartSerializer):
-    """A draft as a client writes it; numbers are decimal strings or plain numbers."""
+    """Draft as a client writes it; numbers are decimal strings or plain numbers."""
 
     name = serializers.CharField(max_length=200)
     valid_from = serializers.CharField(help_text="RFC 3339 with an offset, or a date: midnight in the billing zone")
@@ -47,7 +47,7 @@ class DraftRequestSerializer(ListPartSerializer):
 
 
 class DraftChangeSerializer(DraftRequestSerializer):
-    """What is to change in a draft; what is left out stays."""
+    """Changes of a draft; omitted fields stay."""
 
     name = serializers.CharField(max_length=200, required=False)
     valid_from = serializers.CharField(required=False)
@@ -55,7 +55,7 @@ class DraftChangeSerializer(DraftRequestSerializer):
 
 
 class StepRequestSerializer(serializers.Serializer[Any]):
-    """Body of submit, approve, reject and withdraw; may be empty where no reason is asked for."""
+    """Body of submit, approve, reject and withdraw; may be empty if no reason is required."""
 
     reason = serializers.CharField(required=False, allow_blank=True)
     revision = serializers.IntegerField(required=False, help_text="the revision that was read; refused if it is older")
@@ -72,7 +72,7 @@ class StepSerializer(serializers.Serializer[Any]):
 
 
 class DraftSerializer(serializers.ModelSerializer[PriceDraft]):
-    """A draft with its history; once approved it names the version that it became."""
+    """Draft with its history; once approved it names the version that it became."""
 
     gpu = serializers.ListField(child=serializers.DictField(), source="content.gpu")
     tokens = serializers.ListField(child=serializers.DictField(), source="content.tokens")
@@ -108,12 +108,12 @@ class DraftSerializer(serializers.ModelSerializer[PriceDraft]):
         return base.name if base else None
 
     def get_warnings(self, draft: PriceDraft) -> list[str]:
-        """What to know before it is published: usage that it prices anew, and prices that it takes back."""
+        """Return the warnings before publication: usage that the draft reprices, and prices that it takes back."""
         return [str(warning) for warning in draft_warnings(draft, self.context["now"]).values()]
 
 
 class PublishedSerializer(PriceVersionSerializer):
-    """A published version with who made and who approved it."""
+    """Published version with its makers and approver."""
 
     state = serializers.SerializerMethodField()
     makers = serializers.SerializerMethodField()
@@ -145,7 +145,7 @@ class PriceChangeSerializer(serializers.Serializer[Any]):
 
 
 class DiffSerializer(serializers.Serializer[Any]):
-    """Two lists, price by price."""
+    """Comparison of two lists, price by price."""
 
     old = serializers.CharField()
     new = serializers.CharField()
@@ -153,7 +153,7 @@ class DiffSerializer(serializers.Serializer[Any]):
 
 
 class EffectSumSerializer(serializers.Serializer[Any]):
-    """Amounts before and after; null where a price is missing; percent also where nothing was."""
+    """Amounts before and after; null if a price is missing; percent also if nothing was charged before."""
 
     before = serializers.CharField()
     after = serializers.CharField(allow_null=True)
@@ -162,13 +162,13 @@ class EffectSumSerializer(serializers.Serializer[Any]):
 
 
 class EffectTeamSerializer(EffectSumSerializer):
-    """The effect on one team."""
+    """Effect on one team."""
 
     team = serializers.CharField()
 
 
 class EffectSkuSerializer(EffectSumSerializer):
-    """The effect on one SKU over all teams."""
+    """Effect on one SKU over all teams."""
 
     kind = serializers.CharField()
     sku = serializers.CharField()
@@ -176,13 +176,13 @@ class EffectSkuSerializer(EffectSumSerializer):
 
 
 class EffectRowSerializer(EffectSkuSerializer):
-    """The effect on one SKU of one team."""
+    """Effect on one SKU of one team."""
 
     team = serializers.CharField()
 
 
 class UnpricedSerializer(serializers.Serializer[Any]):
-    """Usage that a list has no price for."""
+    """Usage without a price in a list."""
 
     sku = serializers.CharField()
     quantity = serializers.CharField()
@@ -190,14 +190,14 @@ class UnpricedSerializer(serializers.Serializer[Any]):
 
 
 class UnratedTeamSerializer(serializers.Serializer[Any]):
-    """A team that cannot be rated, and what was raised."""
+    """Team that cannot be rated, and the error."""
 
     team = serializers.CharField()
     problem = serializers.CharField()
 
 
 class EffectSerializer(serializers.Serializer[Any]):
-    """What a list would have done to a month."""
+    """Effect of a list on a past month."""
 
     name = serializers.CharField()
     month = serializers.CharField()

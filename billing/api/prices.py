@@ -1,4 +1,4 @@
-"""The endpoints of price versions: read, draft, compare, preview, submit, approve. The rules are in `billing.rates`.
+"""Endpoints of price versions: read, draft, compare, preview, submit, approve. The rules are in `billing.rates`.
 
 A token with `prices:write`, or a person who may edit prices, makes drafts. Approval takes a person who may approve, or a
 token with `prices:approve`, and neither may be one of the draft's makers. No token holds both scopes.
@@ -71,13 +71,13 @@ REFUSED = {
 
 
 def sees_drafts(request: Request) -> bool:
-    """Drafts are prices to come: for whoever makes, approves or audits prices."""
+    """Return True if the client may see drafts, which are future prices: it makes, approves or audits prices."""
     actor = actor_of(request)
     return actor.has("prices:write") or actor.has("prices:approve") or actor.may(Right.READ_COSTS)
 
 
 class WritesPrices(BasePermission):
-    """Reading asks for `prices:read` or what drafts ask for, writing for `prices:write`."""
+    """Permission: `prices:read`, or access to drafts, to read; `prices:write` to write."""
 
     message = "this needs the scope prices:write"
 
@@ -88,7 +88,7 @@ class WritesPrices(BasePermission):
 
 
 class TakesStep(BasePermission):
-    """Submission and withdrawal ask for `prices:write`, a decision for `prices:approve`."""
+    """Permission: `prices:write` to submit or withdraw, `prices:approve` to decide."""
 
     message = "this needs the scope prices:write to submit or withdraw, prices:approve to decide"
 
@@ -98,7 +98,7 @@ class TakesStep(BasePermission):
 
 
 class SeesDrafts(BasePermission):
-    """For people who make, approve or audit prices."""
+    """Permission for clients that make, approve or audit prices."""
 
     message = "this needs the scope prices:write or prices:approve"
 
@@ -107,7 +107,7 @@ class SeesDrafts(BasePermission):
 
 
 class _PriceEndpoint(Endpoint):
-    """What the endpoints share: refusals of a draft as problems by field."""
+    """Base of the price endpoints: refusals of a draft become problems by field."""
 
     permission_classes = [WritesPrices]
 
@@ -119,14 +119,14 @@ class _PriceEndpoint(Endpoint):
         return super().handle_exception(error)
 
     def listed(self, name: str) -> PriceDraft | PriceVersion:
-        """The version or draft, if the client may see it.  Raises Http404."""
+        """Return the version or draft, if the client may see it.  Raises Http404."""
         found = price_list_named(name)
         if found is None or (isinstance(found, PriceDraft) and not sees_drafts(self.request)):
             raise Http404
         return found
 
     def draft(self, name: str) -> PriceDraft:
-        """The draft of that name.  Raises Http404, or PriceDraftError where the name is of a declared version."""
+        """Return the draft of that name.  Raises Http404, or PriceDraftError if the name is of a declared version."""
         found = price_draft_named(name)
         if found is None:
             self.listed(name)
@@ -139,7 +139,7 @@ class _PriceEndpoint(Endpoint):
 
 
 def refusal(error: PriceDraftError) -> HttpResponse:
-    """403 for a maker who would approve, 409 for another state or revision, 400 for fields."""
+    """Build the problem: 403 for a maker who would approve, 409 for another state or revision, 400 for fields."""
     fields = set(error.by_field)
     code: int
     if fields == {"actor"}:
@@ -153,7 +153,7 @@ def refusal(error: PriceDraftError) -> HttpResponse:
 
 @extend_schema_view(get=extend_schema(description="Every published price version."))
 class PriceVersionsEndpoint(_PriceEndpoint, PriceVersions):
-    """Every published price version; a new one begins as a draft."""
+    """Published price versions; a new one begins as a draft."""
 
     permission_classes = [WritesPrices]
 
@@ -170,7 +170,7 @@ class PriceVersionEndpoint(_PriceEndpoint):
 
     @extend_schema(responses={200: PublishedSerializer, **REFUSED})
     def get(self, request: Request, name: str) -> Response:
-        """Answer a published version, or for makers and approvers the draft of that name."""
+        """Return a published version, or for makers and approvers the draft of that name."""
         found = self.listed(name)
         return self.draft_answer(found) if isinstance(found, PriceDraft) else Response(PublishedSerializer(found).data)
 
@@ -187,7 +187,7 @@ class PriceVersionEndpoint(_PriceEndpoint):
 
 @extend_schema(parameters=[NAME])
 class PriceDiffEndpoint(_PriceEndpoint):
-    """Two lists, price by price."""
+    """Comparison of two lists, price by price."""
 
     parameters = [OpenApiParameter("against", str, description="default: the published version before it")]
 
@@ -205,14 +205,14 @@ class PriceDiffEndpoint(_PriceEndpoint):
 
 @extend_schema(parameters=[NAME])
 class PriceEffectEndpoint(_PriceEndpoint):
-    """What a list would have done to the real usage of a month."""
+    """Effect of a list on the real usage of a month."""
 
     parameters = [OpenApiParameter("month", str, description="default: the last month that has ended")]
     permission_classes = [SeesDrafts]
 
     @extend_schema(responses={200: EffectSerializer, **REFUSED})
     def get(self, request: Request, name: str) -> Response:
-        """Price the usage of a month as it was and with this list; per team and SKU."""
+        """Price the usage of a month by its own prices and by this list; per team and SKU."""
         found, month = self.listed(name), asked(request, "month") or last_month(timezone.now())
         effect = month_effect(period=period_of(month), prices=plain_version(found))
         return Response({"name": found.name, "month": month, "currency": found.currency, **effect.as_dict()})
@@ -220,7 +220,7 @@ class PriceEffectEndpoint(_PriceEndpoint):
 
 @extend_schema(parameters=[NAME])
 class PriceFileEndpoint(_PriceEndpoint):
-    """A list as the YAML of the set-up file, with its cost sheets."""
+    """List as the YAML of the set-up file, with its cost sheets."""
 
     permission_classes = [SeesDrafts]
 
@@ -236,7 +236,7 @@ class PriceFileEndpoint(_PriceEndpoint):
     parameters=[NAME, OpenApiParameter("step", str, OpenApiParameter.PATH, enum=list(STEPS), description="what to do")]
 )
 class PriceStepEndpoint(_PriceEndpoint):
-    """Submit, approve, reject or withdraw a draft."""
+    """Submission, approval, rejection or withdrawal of a draft."""
 
     permission_classes = [TakesStep]
 
@@ -257,7 +257,7 @@ class PriceStepEndpoint(_PriceEndpoint):
 
 
 class PriceDraftsEndpoint(_PriceEndpoint, ListAPIView[PriceDraft]):
-    """Every draft with its history, the newest first."""
+    """Drafts with their history, the newest first."""
 
     permission_classes = [SeesDrafts]
     serializer_class = DraftSerializer

@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 
 
 class Refused(exceptions.APIException):
-    """What somebody asks for cannot be done; nothing has changed."""
+    """Error 409: a service refuses the request; nothing has changed."""
 
     status_code = status.HTTP_409_CONFLICT
     default_detail = "Conflict"
 
 
 def problem(status_code: int, title: str, detail: str, **extra: object) -> JsonResponse:
-    """One error as a response of its own, for views outside the REST framework."""
+    """Build one error as a response, for views outside the REST framework."""
     return JsonResponse(
         {"type": "about:blank", "title": title, "status": status_code, "detail": detail, **extra},
         status=status_code,
@@ -40,14 +40,14 @@ def problem(status_code: int, title: str, detail: str, **extra: object) -> JsonR
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Drop what the frames behind a handled error hold: a refused body would wait for the garbage collector."""
+    """Clear the frames behind a handled error: they would keep a refused body until garbage collection."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 
 
 def api_problem(error: exceptions.APIException) -> JsonResponse:
-    """The answer to an error of the REST framework, for endpoints outside of it."""
+    """Build the answer to an error of the REST framework, for endpoints outside of it."""
     forget_frames(error)
     answer = problem(error.status_code, _title(error, error.status_code), str(error.detail))
     if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
@@ -60,15 +60,16 @@ def api_problem(error: exceptions.APIException) -> JsonResponse:
 
 
 def passes(error: Exception) -> bool:
-    """Whether the same request may succeed later: the database is away, or a `migrate` has yet to bring what is missing."""
+    """Return True if the same request may succeed later: the database is away, or a `migrate` is still to run."""
     missing = UndefinedTable | UndefinedColumn | UndefinedFunction
+    # Django wraps psycopg's error, whose class tells what is missing
     return isinstance(error, OperationalError | InterfaceError) or isinstance(error.__cause__, missing)
 
 
 def unavailable(error: DatabaseError | InterfaceError) -> JsonResponse:
-    """503 where the database is away, full, stopping, not migrated or does not answer in time; the cause goes to the log.
+    """Build the 503 for a database that is away, full, stopping, not migrated or too slow; the cause is logged.
 
-    Raises `error` where it is one of programming.
+    Raises `error` if it is a programming error.
     """
     if not passes(error):
         raise error
@@ -82,9 +83,9 @@ def unavailable(error: DatabaseError | InterfaceError) -> JsonResponse:
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | JsonResponse | None:
-    """REST framework's exception hook: the same answer in the shape of the contract; None for a programming error.
+    """Convert an error to a problem; REST framework's exception hook; None for a programming error.
 
-    What services refuse is a 409, unless the endpoint gives it another status.
+    A refusal by a service is a 409, unless the endpoint gives it another status.
     """
     if isinstance(error, DatabaseError | InterfaceError) and passes(error):
         return unavailable(error)
@@ -113,14 +114,14 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | Js
 
 
 def _title(error: Exception, status_code: int) -> str:
-    """What kind of error this is, the same for every occurrence: never a text with a place left to fill in."""
+    """Return the title of a kind of error, the same for every occurrence: never a text with an unfilled placeholder."""
     text = str(getattr(error, "default_detail", "Error"))
     unfilled = status_code == status.HTTP_404_NOT_FOUND or "{" in text
     return HTTPStatus(status_code).phrase if unfilled else text.rstrip(".")
 
 
 def read_only(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """A view for programs that only answers; any other method is a 405 of the same shape as those of endpoints."""
+    """Wrap a view for GET and HEAD; any other method is a 405 of the same shape as those of endpoints."""
 
     @csrf_exempt
     @wraps(view)
@@ -136,5 +137,5 @@ def read_only(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequ
 
 @csrf_exempt
 def not_found(request: HttpRequest, exception: Exception | None = None) -> JsonResponse:
-    """404 below /api/."""
+    """Answer 404 below /api/."""
     return problem(status.HTTP_404_NOT_FOUND, "Not Found", f"no endpoint at {request.path}")

@@ -1,4 +1,4 @@
-"""Quarantine over the API: what could not enter the ledger, and what becomes of it."""
+"""Quarantine over the API: records that could not enter the ledger, and decisions on them."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ ALL_TEAMS = "quarantine holds records of every team"
 
 
 class Entry(serializers.ModelSerializer[QuarantinedRecord]):
-    """A quarantined record as the API shows it."""
+    """Quarantined record as the API shows it."""
 
     class Meta:
         model = QuarantinedRecord
@@ -35,7 +35,7 @@ class Entry(serializers.ModelSerializer[QuarantinedRecord]):
 
 
 class Decision(serializers.Serializer[Any]):
-    """What somebody decides about a record."""
+    """Decision on a record."""
 
     action = serializers.ChoiceField(["replay", "dismiss"])
     reason = serializers.CharField(max_length=MAX_REASON)
@@ -60,7 +60,7 @@ class Quarantine(Endpoint, ListAPIView[QuarantinedRecord]):
 
 
 class QuarantineEntry(Endpoint):
-    """One record, and what becomes of it."""
+    """One quarantined record, to replay or dismiss."""
 
     permission_classes = [has_scope("usage:correct")]
 
@@ -73,13 +73,13 @@ class QuarantineEntry(Endpoint):
         },
     )
     def post(self, request: Request, pk: int) -> Response:
-        """Take the record into the ledger, corrected or as it came, or decide that it is no usage."""
+        """Take the record into the ledger, corrected or as it came, or dismiss it as no usage."""
         sees_all_teams(request, ALL_TEAMS)
         return Response(Entry(_decided(pk, facts_of(Decision, request), actor_of(request))).data)
 
 
 def _written(record: dict[str, Any]) -> str:
-    """The record with its numbers as they came.  Raises ValidationError."""
+    """Return the record as JSON with its numbers as they came.  Raises ValidationError."""
     try:
         return msgspec.json.Encoder(decimal_format="number").encode(record).decode()
     except UnicodeEncodeError as error:

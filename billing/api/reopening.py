@@ -1,4 +1,4 @@
-"""The endpoint to open a closed month again: for people who are signed in, since a token is no second person."""
+"""Endpoint to open a closed month again: for people who are signed in, since a token is no second person."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ from billing.tenancy.actors import actor_of
 
 
 class Asked(serializers.Serializer[Any]):
-    """One step of a reopening."""
+    """Step of a reopening."""
 
     action = serializers.ChoiceField(["request", "approve", "reject"])
     reason = serializers.CharField(max_length=2000, required=False, default="", help_text="of a request or a rejection")
 
 
 class TwoPersons(BasePermission):
-    """People who may close or approve."""
+    """Permission for people who may close or approve."""
 
     message = "this takes a person who may close or approve; a token is nobody"
 
@@ -36,7 +36,7 @@ class TwoPersons(BasePermission):
 
 
 class Reopenings(Endpoint):
-    """Opening one closed month again."""
+    """Reopening of one closed month."""
 
     permission_classes = [TwoPersons]
 
@@ -45,7 +45,7 @@ class Reopenings(Endpoint):
         responses={200: OpenApiTypes.OBJECT, 409: OpenApiResponse(PROBLEM, "it stays closed; nothing has changed")},
     )  # fmt: skip
     def post(self, request: Request, month: str) -> Response:
-        """Ask, approve what somebody else asked for, or turn it down."""
+        """Request a reopening, approve one that another person requested, or reject it."""
         facts = facts_of(Asked, request)
         done = reopening_step(
             step=facts["action"], month=month, reason=facts["reason"], actor=actor_of(request), now=timezone.now()

@@ -1,4 +1,4 @@
-"""What web processes count of themselves. With several workers each writes into files of one folder, which
+"""Counters of web processes. With several workers each writes into files of one folder, which
 PROMETHEUS_MULTIPROC_DIR names (`billing.settings.serve` makes it), so that any of them answers for all.
 """
 
@@ -35,12 +35,12 @@ _CLASSES: Final = (
 
 @lru_cache(maxsize=256)
 def endpoint_class(path: str) -> str:
-    """What kind of request this is: usage, budgets, api, pages, static or probes."""
+    """Return the class of a request: usage, budgets, api, pages, static or probes."""
     return next((name for prefix, name in _CLASSES if path.startswith(prefix)), "pages")
 
 
 class CountedAnswer:
-    """Passes the messages of an answer on, with the id of the request, and counts the request at the last of them."""
+    """Sender that adds the request's id to an answer, and counts the request at its last message."""
 
     __slots__ = ("_begun", "_endpoints", "_id", "_send", "_status")
 
@@ -50,7 +50,7 @@ class CountedAnswer:
 
     @property
     def is_begun(self) -> bool:
-        """Whether the client may have some of the answer."""
+        """Return True if the client may have received a part of the answer."""
         return self._status != 0
 
     def __call__(self, message: dict[str, Any]) -> Awaitable[None]:
@@ -69,12 +69,12 @@ class CountedAnswer:
 
 @cache
 def _counters(endpoints: str, status_class: int) -> tuple[Histogram, Counter]:
-    """What counts answers of this kind; to find it costs more than to count."""
+    """Return the counters for a class of answers, cached: finding them costs more than counting."""
     return SECONDS.labels(endpoints), ANSWERS.labels(endpoints, f"{status_class}xx")
 
 
 def processes() -> CollectorRegistry:
-    """The counters of all web workers of this host."""
+    """Return the counters of all web workers of this host."""
     if FOLDER not in os.environ:
         return OWN
     _forget_gauges_of_ended(Path(os.environ[FOLDER]))
@@ -84,11 +84,11 @@ def processes() -> CollectorRegistry:
 
 
 def _forget_gauges_of_ended(folder: Path) -> None:
-    """A worker that was killed holds no bodies; its counters stay, as nothing that was counted may vanish."""
+    """Remove the gauges of killed workers, which hold no bodies; their counters stay, so that no count is lost."""
     for file in folder.glob("gauge_live*.db"):
         pid = int(file.stem.rpartition("_")[2])
         try:
-            os.kill(pid, 0)  # asks whether there is one, and does nothing to it
+            os.kill(pid, 0)  # signal 0 only tests whether the process exists
         except ProcessLookupError:
             with suppress(FileNotFoundError):  # another worker did so at the same time
                 mark_process_dead(pid)

@@ -1,4 +1,4 @@
-"""OpenAPI parts that come from the contract's own records, so that the two cannot drift apart."""
+"""OpenAPI parts made from the contract's own records, so that the two cannot diverge."""
 
 from threading import Lock
 from typing import Any, ClassVar
@@ -44,7 +44,7 @@ PROBLEM: dict[str, Any] = {
 
 
 def record_schema(kind: type[msgspec.Struct], **items: type[msgspec.Struct]) -> dict[str, Any]:
-    """JSON schema of a record, self-contained; `items` gives the element type of fields that are read late."""
+    """Return the self-contained JSON schema of a record; `items` gives the element type of lazily read fields."""
     schema = _inlined(kind)
     for name, element in items.items():
         schema["properties"][name] = {"type": "array", "items": _inlined(element)}
@@ -76,7 +76,7 @@ def _resolve(schema: Any, parts: dict[str, Any]) -> Any:
 
 
 def _nullable(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """OpenAPI 3.0 has no type `null`: what may be null says so beside its own type."""
+    """Convert a nullable type to OpenAPI 3.0, which has no type `null` but a flag beside the type."""
     kinds = [_resolve(kind, parts) for kind in schema["anyOf"] if kind != {"type": "null"}]
     rest = {key: _resolve(value, parts) for key, value in schema.items() if key != "anyOf"}
     shape = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
@@ -96,7 +96,7 @@ REFUSALS = {
 
 
 def reporting_endpoints(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Hook of the generator: what all endpoints for reports have in common."""
+    """Add the common parts of all endpoints for reports; a hook of the generator."""
     for path, operations in result["paths"].items():
         operation = operations.get("post")
         if operation is None or not path.startswith(REPORTING):
@@ -111,13 +111,13 @@ def reporting_endpoints(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 class OneDescription(SchemaGenerator):
-    """The description of the API, made once in a process: making it takes long, and is not safe in several threads."""
+    """OpenAPI description, made once per process: that takes long, and is not safe in several threads."""
 
     _making = Lock()
     _made: ClassVar[dict[str, Any]] = {}
 
     def get_schema(self, request: Any = None, public: bool = False) -> dict[str, Any]:
-        """The same for everybody who asks: in English, whatever the first of them reads."""
+        """Return the cached description, in English whatever language the first reader uses."""
         with self._making, override("en"):
             if not self._made:
                 self._made.update(super().get_schema(request, public))
@@ -125,6 +125,6 @@ class OneDescription(SchemaGenerator):
 
 
 class Description(SpectacularAPIView):
-    """The OpenAPI description."""
+    """OpenAPI description."""
 
     generator_class = OneDescription

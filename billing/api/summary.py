@@ -1,4 +1,4 @@
-"""Usage by day, team and model, for dashboards of others."""
+"""Usage by day, team and model, for external dashboards."""
 
 from datetime import date, timedelta
 from glob import escape
@@ -68,6 +68,7 @@ class UsageSummary(Endpoint):
         teams = _teams(request)
         tokens = tokens_by_day(window, zone, teams, asked(request, "model"))
         devices = devices_by_day(window, zone, teams)
+        # a scope has patterns, but a query names one model
         scope = UsageScope(None if teams is None else frozenset(teams), model=escape(asked(request, "model") or ""))
         return Response(
             {
@@ -92,7 +93,7 @@ def _day(request: Request, name: str) -> date:
 
 
 def _teams(request: Request) -> set[str] | None:
-    """Codes of the teams to show, None for all and what nobody owns."""
+    """Return the codes of the teams to show, None for all teams and unowned usage."""
     own, wanted = actor_of(request).teams(), asked(request, "team")
     visible = None if own is None else set(own.values_list("code", flat=True))
     if wanted is None:

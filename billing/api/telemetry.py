@@ -45,7 +45,7 @@ EXPORT: Final = {"type": "object", "description": "an export request of OTLP, as
 
 
 class ExportEndpoint(GatewayEndpoint):
-    """An endpoint of OTLP: takes the calls of models, passes over everything else, answers in the form of the request."""
+    """Base of the OTLP endpoints: takes the calls of models, ignores all else, answers in the format of the request."""
 
     calls: ClassVar[Callable[..., list[bytes]]]
     answer: ClassVar[Callable[..., Any]]
@@ -70,7 +70,7 @@ class ExportEndpoint(GatewayEndpoint):
 
 
 def described(operation: str, text: str) -> Callable[[Any], Any]:
-    """The description of an export endpoint."""
+    """Return the OpenAPI description of an export endpoint, as a decorator."""
     return extend_schema(
         operation_id=operation,
         description=text,

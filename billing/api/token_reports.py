@@ -1,4 +1,4 @@
-"""A body of token records, decoded and checked: the same for Django and `gateway_requests`."""
+"""Decoding and validation of a body of token records: the same for Django and `gateway_requests`."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from metering.records import TokenUsage, UncheckedTokenUsage, decode_batch
 LARGE_BYTES: Final = 32_768
 LARGE_WAIT_SECONDS: Final = 15
 AT_ONCE_BYTES: Final = 16_384
-"""From here on rules between fields are looked at for all records at once."""
+"""Size from which rules between fields are checked for all records at once."""
 
 _large = threading.Lock()
 _array = msgspec.json.Decoder(list[TokenUsage])
@@ -39,8 +39,9 @@ def report_read(body: bytes, reporter: Reporter) -> TokenBatch:
 
 
 def report_read_now(body: bytes, reporter: Reporter) -> TokenBatch:
-    """The same without waiting, for who must not: all records at once; only where one of them is wrong they are taken one
-    by one, to find out which.  Raises APIException.
+    """Decode and validate a body without waiting, for callers that must not block.  Raises APIException.
+
+    All records are decoded at once; only if one of them is invalid, they are decoded one by one to find it.
     """
     now = datetime.now(UTC)
     good = _all_good(body)
@@ -48,6 +49,7 @@ def report_read_now(body: bytes, reporter: Reporter) -> TokenBatch:
         cut: list[Sequence[Any]] = []
 
         def raw_at(index: int) -> bytes:
+            # only conflicts and records for quarantine need the raw text, so it is cut on demand
             if not cut:
                 cut.append(raw_records(body))
             return bytes(cut[0][index])
@@ -64,9 +66,9 @@ def report_read_now(body: bytes, reporter: Reporter) -> TokenBatch:
 
 @contextmanager
 def _turn() -> Iterator[None]:
-    """Large bodies are decoded one after the other; other cores are for other processes.  Raises Busy.
+    """Let one large body be decoded at a time; other cores are for other processes.  Raises Busy.
 
-    Threads that take turns at Python's one lock were measured to need 40 % more of the processor for the same records.
+    Threads that alternate at Python's one lock were measured to need 40 % more of the processor for the same records.
     While the database writes one group, the next one is decoded.
     """
     if not _large.acquire(timeout=LARGE_WAIT_SECONDS):
@@ -78,8 +80,8 @@ def _turn() -> Iterator[None]:
 
 
 def _all_good(body: bytes) -> tuple[Sequence[Any], ReportedColumns | None] | None:
-    """The records if every one of them is valid, with their columns if they are many; else None."""
-    if b"\\" in body and b"\\u0000" in body:  # hardly any body has a character that is escaped
+    """Return the records if every one of them is valid, with their columns if they are many; else None."""
+    if b"\\" in body and b"\\u0000" in body:  # a NUL, maybe; hardly any body has escapes
         return None
     together = len(body) >= AT_ONCE_BYTES
     array, line = (_unchecked_array, _unchecked_line) if together else (_array, _line)

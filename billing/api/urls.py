@@ -1,4 +1,4 @@
-"""The API, version 1."""
+"""Addresses of the API, version 1."""
 
 from django.urls import include, path, re_path
 

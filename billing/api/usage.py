@@ -1,4 +1,4 @@
-"""The endpoints through which agents and gateways report usage. Shape only: the rules are in `billing.usage`."""
+"""Endpoints through which agents and gateways report usage. Shape only: the rules are in `billing.usage`."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
@@ -38,11 +38,11 @@ from metering.records import (
 
 MOST_NOTES = 100
 STATELESS_VERSION = "1"
-"""Of agents that say nothing when they have lost their state."""
+"""Version of agents that do not report the loss of their state."""
 
 
 class AnyBody(BaseParser):
-    """Leaves the body alone: it is read once, by the endpoint."""
+    """Parser that leaves the body to the endpoint, which reads it once."""
 
     media_type = "*/*"
 
@@ -51,23 +51,23 @@ class AnyBody(BaseParser):
 
 
 class UsageEndpoint(APIView):
-    """What every usage endpoint does: read, decode one by one, hand over, answer."""
+    """Base of the usage endpoints: read, decode one by one, pass on, answer."""
 
     parser_classes = [AnyBody]
     permission_classes = [has_scope("usage:write")]
     door: ClassVar[str]
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        with ExitStack() as self.admission:  # what the body holds is given back when the answer is made
+        with ExitStack() as self.admission:  # frees the bytes of the body once the answer is made
             return super().dispatch(request, *args, **kwargs)
 
     def body(self, request: Request, accepted: Collection[str] = JSON_BODY) -> bytes:
-        """The whole body, unpacked.  Raises what `read_body` does."""
+        """Return the whole body, unpacked.  Raises what `read_body` does."""
         admitted = self.admission.enter_context(gate.admit(declared_bytes(request.META, settings.INGEST_MAX_BYTES)))
         return read_body(request._request, admitted, accepted)
 
     def reporter(self, request: Request) -> services.Reporter:
-        """Who reports, with the limits of its token."""
+        """Return the reporter, with the limits of its token."""
         actor = actor_of(request)
         limit, estimates = settings.FUTURE_TOLERANCE_SECONDS, settings.ESTIMATES_FROM
         return services.Reporter(str(actor), self.door, actor.source, limit, estimates)
@@ -79,7 +79,7 @@ class UsageEndpoint(APIView):
         kind: type[Any],
         ingest: Callable[..., services.IngestOutcome],
     ) -> Response:
-        """Decode the records, let `ingest` take them, and answer what became of each."""
+        """Decode the records, pass them to `ingest`, and answer with the outcome of each."""
         batch: Any = decode_batch(kind, raws)
         records = [(index, record, bytes(raws[index])) for index, record in batch.records]
         outcome = ingest(
@@ -124,7 +124,7 @@ class EfficiencyEndpoint(UsageEndpoint):
 
 
 class Stretch(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    """[from, until) of a cluster."""
+    """Time interval [from, until) of a cluster."""
 
     start: datetime
     until: datetime
@@ -139,7 +139,7 @@ class WatermarkBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class WatermarksEndpoint(UsageEndpoint):
-    """Up to when an agent has watched a source, whether there was usage or not."""
+    """Watermark: the instant up to which an agent has watched a source, with or without usage."""
 
     door = "usage/watermarks"
 
@@ -165,7 +165,7 @@ class WatermarksEndpoint(UsageEndpoint):
 
 
 class EngineCountersEndpoint(UsageEndpoint):
-    """Counters of inference servers, to compare the gateways' records with."""
+    """Counters of inference servers, for comparison with the gateways' records."""
 
     door = "usage/engine-counters"
 
@@ -186,11 +186,11 @@ class EngineCountersEndpoint(UsageEndpoint):
 class AllocationEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     """Body of usage/gpu-allocations.
 
-    `unwatched`: stretches that the agent could not watch; `watched_since`: from when on it knows everything else, because
-    the first list of its state was complete then (it goes with a watermark; who begins anew leaves a gap since the last
-    one); `filled`: stretches of which these allocations, and those sent
-    before, are everything that could be pieced together afterwards; `scans`: how far lists of the cluster agreed with what
-    the agent had watched. All are about `agent.cluster`.
+    `unwatched`: intervals that the agent could not watch; `watched_since`: instant from which it knows everything else,
+    because the first list of its state was complete then (sent with a watermark; a restarted agent leaves a gap since
+    the last one); `filled`: intervals for which these allocations, and those sent before, are everything that could be
+    reconstructed later; `scans`: agreement of lists of the cluster with what the agent had watched. All are about
+    `agent.cluster`.
     """
 
     allocations: list[msgspec.Raw]
@@ -210,7 +210,7 @@ class CapacityEnvelope(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AllocationsEndpoint(UsageEndpoint):
-    """Allocations of GPUs, with how far the agent has reported everything."""
+    """Allocations of GPUs, with the watermark of the agent."""
 
     door = "usage/gpu-allocations"
 
@@ -226,7 +226,7 @@ class AllocationsEndpoint(UsageEndpoint):
             _check_instant("scans.at", scan.at)
         name, clusters = self._agent(request, body, raws)
         answer = self.take(request, raws, GpuAllocation, services.allocations_ingest)
-        if body.watermark is not None:  # after the records are durable: it never runs ahead of them
+        if body.watermark is not None:  # after the records are durable: a watermark never runs ahead of them
             stateless = (body.agent or {}).get("version") == STATELESS_VERSION
             watched = services.Watched(body.watched_since, tuple(unwatched), stateless)
             for cluster in sorted(clusters):
@@ -249,7 +249,7 @@ class AllocationsEndpoint(UsageEndpoint):
     def _agent(
         self, request: Request, body: AllocationEnvelope, raws: Sequence[bytes | msgspec.Raw]
     ) -> tuple[str, set[str]]:
-        """Whose watermark this is and of which clusters.  Raises ParseError or PermissionDenied."""
+        """Return the agent's name and the clusters of its watermark.  Raises ParseError or PermissionDenied."""
         if body.watermark is None and not (body.unwatched or body.filled or body.scans):
             return "", set()
         if body.watermark is not None:
@@ -260,6 +260,7 @@ class AllocationsEndpoint(UsageEndpoint):
         name = _checked_name("agent.name", agent.get("name") or agent.get("id") or str(request.user))
         bound = actor_of(request).source
         if not agent.get("cluster"):
+            # an agent that names no cluster reports for those of its records
             clusters = _clusters(raws)
             return name, clusters & {bound} if bound else clusters
         cluster = _checked_name("agent.cluster", agent["cluster"])
@@ -269,7 +270,7 @@ class AllocationsEndpoint(UsageEndpoint):
 
 
 def _agent_notes(agent: dict[str, Any] | None) -> dict[str, dict[str, str | AgentNote]]:
-    """What an agent could not meter, by kind; whatever has another form says nothing."""
+    """Return what an agent could not meter, by kind; values of another form are ignored."""
     fields = {"problem": "problems", "unknown": "unknown_resources"}
     found = {kind: (agent or {}).get(field) for kind, field in fields.items()}
     return {
@@ -289,14 +290,17 @@ def _note(given: Any) -> str | AgentNote:
 
 
 def _no_accelerators(agent: dict[str, Any] | None) -> list[str]:
-    """Resources that are no accelerators, as the agent was configured; whatever has another form is ignored."""
+    """Return resources that are no accelerators, by the agent's configuration; values of another form are ignored."""
     names = (agent or {}).get("no_accelerators")
     listed = names[:MOST_NOTES] if isinstance(names, list) else []
     return [name for name in listed if isinstance(name, str) and name_problem(name) is None]
 
 
 def _check_instant(field: str, instant: datetime) -> None:
-    """A watermark only moves forward: one of the future would hide for ever that its agent has fallen silent."""
+    """Raise ParseError for an instant without offset, too early, or in the future.
+
+    A watermark only moves forward: one of the future would hide for ever that its agent has fallen silent.
+    """
     if instant.tzinfo is None:
         raise ParseError(f"{field} {instant.isoformat()} has no offset")
     latest = timezone.now() + timedelta(seconds=settings.FUTURE_TOLERANCE_SECONDS)
@@ -323,7 +327,7 @@ def _checked_name(field: str, value: object) -> str:
 
 
 class CapacityEndpoint(UsageEndpoint):
-    """What nodes offer."""
+    """Capacity of nodes."""
 
     door = "usage/capacity"
 

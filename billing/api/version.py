@@ -1,4 +1,4 @@
-"""Which release answers, and on what."""
+"""Endpoint of the release that answers, and its database."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from metering.records import LATER_FIELDS
 
 
 class Version(serializers.Serializer[Any]):
-    """The release of Suanpan, the version of the server that keeps its ledger, and optional fields of allocations that it
-    takes, which an agent leaves out before a release that does not name them.
+    """Release of Suanpan, version of the server of its ledger, and accepted optional fields of allocations, which an agent
+    omits for a release that does not name them.
     """
 
     version = serializers.CharField()
@@ -24,11 +24,11 @@ class Version(serializers.Serializer[Any]):
 
 
 class VersionEndpoint(Endpoint):
-    """For whoever is signed in or has a token of any scope; what a release lacks is nobody else's to know."""
+    """Version, for signed-in people and tokens of any scope: strangers must not learn what a release lacks."""
 
     @extend_schema(operation_id="version", responses={200: Version})
     def get(self, request: Request) -> Response:
-        """The release that answers."""
+        """Return the release that answers."""
         with connection.cursor() as cursor:
             cursor.execute("SHOW server_version")
             (server,) = cursor.fetchone()

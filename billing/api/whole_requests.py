@@ -1,8 +1,8 @@
-"""A WSGI application behind an ASGI server: it gets a request when it is whole, so that no thread waits for a client.
+"""WSGI application behind an ASGI server: it gets a request when it is whole, so that no thread waits for a client.
 
 The server reads and writes in one thread, whatever clients do; `limited_connection` limits their number and the time for a
 request. Pages and endpoints have their threads, which the networks of clients share (`shared_threads`); static files,
-`/readyz` and `/metrics` have others; `/healthz` and what gateways send for each request (`gateway_requests`) need none.
+`/readyz` and `/metrics` have others; `/healthz` and gateway requests (`gateway_requests`) need none.
 A thread ends when its answer is made, and the loop sends it (`handed_over`).
 """
 
@@ -45,11 +45,11 @@ from billing.runtime.request_id import request_id_begin
 from billing.tenancy.token_addresses import client_network
 
 FROM_ANYBODY: Final = 64 * 1024
-"""Bytes of a body that are read before it is asked whose it is; every form that needs no session is smaller."""
+"""Bytes of a body that are read before its sender is authenticated; every form that needs no session is smaller."""
 PIECE: Final = 256 * 1024
 """Bytes of an answer that a thread hands over at a time."""
 PIECE_SECONDS: Final = 60
-"""How long a client may take for a piece, where the rest of the answer waits for it in a thread."""
+"""Time that a client has for a piece, while the rest of the answer waits for it in a thread."""
 FILE_THREADS: Final = 2
 """Threads that open static files, so that pages have theirs for themselves."""
 READING: Final = ("GET", "HEAD")
@@ -58,14 +58,16 @@ HEALTHY: Final[Answer] = (200, "application/json", b'{"status":"ok"}', [])
 
 
 class Unread(io.RawIOBase):
-    """The body of a stranger that is too large to be read."""
+    """Body of a stranger that is too large to be read."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Raise OSError, which Django takes for a body that did not arrive."""
+        """Raise OSError, which Django treats as a body that did not arrive."""
         raise OSError(f"of more than {FROM_ANYBODY} bytes only those of a session or a token are read")
 
 
 class WholeRequests:
+    """ASGI application that runs a WSGI application in threads, once a request is whole."""
+
     def __init__(self, application: Callable[..., Iterable[bytes]], threads: int) -> None:
         self._application, self._gateways = application, GatewayRequests()
         self._pages, self._files = SharedThreads(threads, "pages"), SharedThreads(FILE_THREADS, "files")
@@ -75,7 +77,7 @@ class WholeRequests:
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._live(receive, send)
-        headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of two the first counts
+        headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first of two equal names counts
         identifier = request_id_begin(headers.get(b"x-request-id", b"").decode("latin-1"))
         send = CountedAnswer(scope["path"], identifier, send)
         if scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
@@ -87,17 +89,17 @@ class WholeRequests:
                 return await send_answer(send, (200, CONTENT_TYPE_LATEST, await self._scrapes.latest(), []))
             await self._answer(scope, receive, send)
         except ClientGone:
-            scope[CONNECTION].cut()  # Uvicorn would log an answer that was not finished
-        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, the client gets an answer
+            scope[CONNECTION].cut()  # without it Uvicorn logs an unfinished answer
+        except Exception as error:  # noqa: BLE001 - the edge: after any error the client gets an answer
             failed = failed_answer(error)
-            if send.is_begun:  # the client learns by the end of the connection that this is not all of it
+            if send.is_begun:  # the end of the connection tells the client that the answer is incomplete
                 scope[CONNECTION].cut()
             else:
                 await send_answer(send, failed)
         return None
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Begin and end with the server."""
+        """Start and stop with the server."""
         await receive()
         self._gateways.start()
         await send({"type": "lifespan.startup.complete"})
@@ -109,10 +111,10 @@ class WholeRequests:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Have the application answer.  Raises ClientGone, Busy, or what the application raises."""
+        """Let the application answer.  Raises ClientGone, Busy, or what the application raises."""
         environ, connection = environ_of(scope), scope[CONNECTION]
         network = client_network(environ)
-        with ExitStack() as counted:  # the body, until a thread takes it: the application counts for itself
+        with ExitStack() as counted:  # the body, until a thread takes it: the application counts its own
             body = await self._body(environ, network, receive, counted.enter_context(gate.admit(0)))
             environ["wsgi.input"] = body
             if isinstance(body, io.BytesIO):
@@ -129,9 +131,9 @@ class WholeRequests:
     async def _body(
         self, environ: dict[str, Any], network: str, receive: Receive, admitted: Admitted
     ) -> io.BytesIO | Unread:
-        """All of it, but at most a byte more than the limit, for which the application refuses it.
+        """Read the request body, but at most a byte more than the limit, for which the application refuses it.
 
-        What anybody may send is not counted. Raises ClientGone, Busy or DatabaseError.
+        Bytes up to FROM_ANYBODY are not counted.  Raises ClientGone, Busy or DatabaseError.
         """
         parts, size, limit, more = list[bytes](), 0, FROM_ANYBODY, True
         while more:
@@ -149,7 +151,7 @@ class WholeRequests:
         return io.BytesIO(b"".join(parts))
 
     def _serve(self, environ: dict[str, Any], counted: ExitStack, answer: Handover, connection: LimitedConnection) -> None:
-        """In a thread: the answer, which waits for the client elsewhere; what is done after it delays nobody."""
+        """Run the application in a thread and hand its answer over; work after the answer delays nobody."""
         counted.close()
         try:
             if connection.is_gone() and environ["REQUEST_METHOD"] in READING:
@@ -160,17 +162,17 @@ class WholeRequests:
             finally:
                 if hasattr(response, "close"):
                     response.close()
-        except BaseException as error:  # noqa: BLE001 - who waits for it handles it
+        except BaseException as error:  # noqa: BLE001 - the loop that waits for it handles it
             answer.fail(error)
 
 
 def _may_scrape(meta: Meta) -> bool:
-    """Whether metrics are answered at once; what is refused, Django refuses."""
+    """Return True if metrics are answered at once; Django refuses all other requests for them."""
     return is_ours(meta.get("HTTP_HOST", "")) and is_served_to(meta)
 
 
 def environ_of(scope: dict[str, Any]) -> dict[str, Any]:
-    """The head of a request as WSGI names it (PEP 3333). A name with an underscore passes for another, and is left out."""
+    """Return the head of a request as a WSGI environ (PEP 3333), without names with an underscore: they imitate others."""
     server, client = scope.get("server") or ("localhost", 80), scope.get("client") or ("", 0)
     environ = {
         "REQUEST_METHOD": scope["method"], "SCRIPT_NAME": "", "QUERY_STRING": scope["query_string"].decode("latin-1"),
@@ -189,7 +191,7 @@ def environ_of(scope: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in fewer, larger pieces; none where there are none."""
+    """Yield the same bytes in fewer, larger pieces; nothing for an empty response."""
     parts, size = list[bytes](), 0
     for part in response:
         parts.append(part)
@@ -202,7 +204,7 @@ def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _is_known(environ: dict[str, Any]) -> bool:
-    """Whether the request brings somebody's token or session.  Raises DatabaseError."""
+    """Return True if the request has a valid token or session.  Raises DatabaseError."""
     close_old_connections()
     key = parse_cookie(environ.get("HTTP_COOKIE", "")).get(settings.SESSION_COOKIE_NAME)
     sessions = import_module(settings.SESSION_ENGINE)

@@ -1,1 +1,1 @@
-"""SCIM 2.0: the identity provider makes, changes and switches off accounts, and says who is in which group."""
+"""SCIM 2.0: the identity provider creates, changes and deactivates accounts, and manages groups."""

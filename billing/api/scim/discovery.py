@@ -1,4 +1,4 @@
-"""What the interface says of itself: RFC 7643 sections 5 to 7, for the attributes that Suanpan keeps."""
+"""Discovery documents of SCIM: RFC 7643 sections 5 to 7, for the attributes that Suanpan stores."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""SCIM resources as they leave and come: the part of RFC 7643 and RFC 7644 that Entra ID and Okta use.
+"""SCIM resources, read and written: the part of RFC 7643 and RFC 7644 that Entra ID and Okta use.
 
 Source: https://www.rfc-editor.org/rfc/rfc7643 sections 4 to 8, https://www.rfc-editor.org/rfc/rfc7644 section 3.
 """
@@ -24,7 +24,7 @@ TRUTHS: Final = {"true": True, "false": False}
 
 
 class ScimError(Exception):
-    """A request that means nothing here; `kind` as RFC 7644 section 3.12 names it."""
+    """Error: an invalid request; `kind` as RFC 7644 section 3.12 names it."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -35,7 +35,7 @@ by_id = attrgetter("pk")
 
 
 def user_document(account: ProvisionedAccount, root: str) -> dict[str, Any]:
-    """An account; `root` is the address of the interface."""
+    """Return an account as a SCIM user; `root` is the address of the interface."""
     user = account.user
     return {
         "schemas": [USER], "id": str(user.pk), "externalId": account.external_id, "userName": account.user_name,
@@ -48,7 +48,7 @@ def user_document(account: ProvisionedAccount, root: str) -> dict[str, Any]:
 
 
 def group_document(group: Group, root: str, *, members: bool = True) -> dict[str, Any]:
-    """A group, with its members unless they are not asked for."""
+    """Return a group, with its members unless they are excluded."""
     document: dict[str, Any] = {
         "schemas": [GROUP], "id": str(group.pk), "displayName": group.name,
         "meta": {"resourceType": "Group", "location": f"{root}/Groups/{group.pk}"},
@@ -60,7 +60,7 @@ def group_document(group: Group, root: str, *, members: bool = True) -> dict[str
 
 
 def filter_of(text: str, known: Mapping[str, str]) -> dict[str, str]:
-    """The lookup that a filter means, such as userName eq "mei"; `known` maps attributes to lookups.  Raises ScimError."""
+    """Return the lookup of a filter such as userName eq "mei"; `known` maps attributes to lookups.  Raises ScimError."""
     if not text:
         return {}
     found = FILTER.fullmatch(text)
@@ -71,7 +71,7 @@ def filter_of(text: str, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def person_of(resource: Mapping[str, Any]) -> Person:
-    """What a whole or partial user says; attributes that Suanpan does not keep say nothing.  Raises ScimError."""
+    """Return the person of a whole or partial user; unknown attributes are ignored.  Raises ScimError."""
     facts: dict[str, Any] = {}
     for name, value in resource.items():
         facts |= _fact(name.removeprefix(f"{USER}:"), value)
@@ -79,7 +79,7 @@ def person_of(resource: Mapping[str, Any]) -> Person:
 
 
 def person_of_operations(operations: Sequence[tuple[str, str, Any]]) -> Person:
-    """What the operations of a PATCH say of a user.  Raises ScimError."""
+    """Return the person that the operations of a PATCH describe.  Raises ScimError."""
     resource: dict[str, Any] = {}
     for kind, path, value in operations:
         if not path and not isinstance(value, dict):
@@ -90,7 +90,7 @@ def person_of_operations(operations: Sequence[tuple[str, str, Any]]) -> Person:
 
 
 def operations_of(body: Any) -> list[tuple[str, str, Any]]:
-    """(add, replace or remove; path; value) of each operation of a PATCH.  Raises ScimError."""
+    """Return (add, replace or remove; path; value) of each operation of a PATCH.  Raises ScimError."""
     operations = body.get("Operations") if isinstance(body, dict) else None
     if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
         raise ScimError("invalidSyntax", "Operations must be a list of objects")
@@ -102,7 +102,7 @@ def operations_of(body: Any) -> list[tuple[str, str, Any]]:
 
 
 def group_change_of(kind: str, path: str, value: Any) -> dict[str, Any]:
-    """What one operation of a PATCH changes of a group, as arguments of `group_put`.  Raises ScimError."""
+    """Return one PATCH operation on a group as arguments of `group_put`.  Raises ScimError."""
     path = path.removeprefix(f"{GROUP}:")
     if not path:
         said = value if isinstance(value, dict) else {}
@@ -125,14 +125,14 @@ def _name_change(value: Any) -> dict[str, Any]:
 
 
 def group_name(value: Any) -> str:
-    """The name of a group.  Raises ScimError."""
+    """Return the validated name of a group.  Raises ScimError."""
     if not (name := text_of(value, "displayName", 150)):
         raise ScimError("invalidValue", "displayName: cannot be empty")
     return name
 
 
 def member_ids(value: Any) -> list[int]:
-    """The ids in a list of members, or in a single one.  Raises ScimError."""
+    """Return the ids in a list of members, or in a single one.  Raises ScimError."""
     listed = value if isinstance(value, list) else [value]
     ids = [str(item.get("value")) if isinstance(item, dict) else str(item) for item in listed]
     for text in ids:
@@ -142,7 +142,7 @@ def member_ids(value: Any) -> list[int]:
 
 
 def text_of(value: Any, name: str, most: int) -> str:
-    """A text of at most so many characters.  Raises ScimError."""
+    """Return a text of at most `most` characters, stripped.  Raises ScimError."""
     unfit = not isinstance(value, str) or len(value) > most
     if unfit or any(character == "\0" or "\ud800" <= character <= "\udfff" for character in value):
         raise ScimError("invalidValue", f"{name}: a text of at most {most} characters")
@@ -164,18 +164,19 @@ def _fact(name: str, value: Any) -> dict[str, Any]:
         return {NAMES[part]: text_of(value, name, 150)}
     if key == "emails":
         return {"email": _email(value)}
+    # Entra ID selects an address by a filter: emails[type eq "work"].value
     return {"email": text_of(value, name, 254)} if EMAIL.fullmatch(name) else {}
 
 
 def _email(value: Any) -> str:
-    """The primary address, else the first."""
+    """Return the primary address, else the first."""
     listed = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
     chosen = next((item for item in listed if item.get("primary") is True), listed[0] if listed else {})
     return text_of(chosen.get("value", ""), "emails", 254)
 
 
 def _truth(value: Any) -> bool:
-    """True or False, also as the texts that Entra ID sends."""
+    """Return True or False, also from the texts that Entra ID sends."""
     truth = TRUTHS.get(str(value).lower())
     if truth is None:
         raise ScimError("invalidValue", "active: true or false")

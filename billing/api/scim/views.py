@@ -1,4 +1,4 @@
-"""The endpoints of SCIM 2.0 below /api/v1/scim/v2/: a token with the scope `people:provision` opens them, and no person."""
+"""Endpoints of SCIM 2.0 below /api/v1/scim/v2/, for tokens with the scope `people:provision`, not for people."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -50,23 +50,23 @@ GROUP_FILTERS: Final = {"displayname": "name__iexact", "id": "pk"}
 
 
 class ScimParser(ExactJsonParser):
-    """JSON by its name in SCIM."""
+    """Parser of JSON under SCIM's media type."""
 
     media_type = "application/scim+json"
 
 
 class ScimRenderer(JSONRenderer):
-    """JSON by its name in SCIM."""
+    """Renderer of JSON under SCIM's media type."""
 
     media_type = "application/scim+json"
 
 
 def scim_error(error: Exception, context: dict[str, Any]) -> Any:
-    """An error as RFC 7644 section 3.12 has it; None for a programming error."""
+    """Convert an error to the form of RFC 7644 section 3.12; None for a programming error."""
     kind, status = "", 0
     if isinstance(error, ScimError):
         kind, status = error.kind, 400
-    elif isinstance(error, TakenError | IntegrityError):  # somebody else was faster
+    elif isinstance(error, TakenError | IntegrityError):  # a concurrent request was faster
         kind, status = "uniqueness", 409
     elif isinstance(error, PeopleError):
         kind, status = "invalidValue", 400
@@ -83,7 +83,7 @@ def scim_error(error: Exception, context: dict[str, Any]) -> Any:
 
 @extend_schema(exclude=True)
 class ScimView(APIView):
-    """What all endpoints of SCIM share."""
+    """Base of all endpoints of SCIM."""
 
     permission_classes = [has_scope("people:provision")]
     parser_classes = [ScimParser, ExactJsonParser]
@@ -94,24 +94,24 @@ class ScimView(APIView):
 
     @property
     def root(self) -> str:
-        """The address of the interface, as the provider knows it."""
+        """Return the address of the interface, as the provider knows it."""
         return self.request.build_absolute_uri("/api/v1/scim/v2")
 
     @property
     def actor(self) -> Actor:
-        """The token, and who is behind it."""
+        """Return the token, and its owner."""
         return actor_of(self.request)
 
 
 def whole(request: Request) -> dict[str, Any]:
-    """The body, which is one object.  Raises ScimError."""
+    """Return the body, which is one object.  Raises ScimError."""
     if not isinstance(request.data, dict):
         raise ScimError("invalidSyntax", "the body must be an object")
     return request.data
 
 
 def listed(request: Request, rows: QuerySet[Any], shown: Callable[[Any], dict[str, Any]]) -> Response:
-    """One page of rows, counted from startIndex 1.  Raises ScimError."""
+    """Return one page of rows, counted from startIndex 1.  Raises ScimError."""
     numbers = [request.query_params.get(name, default) for name, default in (("startIndex", "1"), ("count", "100"))]
     if not all(number.lstrip("-").isdecimal() and len(number) < 10 for number in numbers):
         raise ScimError("invalidValue", "startIndex and count are whole numbers")
@@ -124,21 +124,21 @@ def listed(request: Request, rows: QuerySet[Any], shown: Callable[[Any], dict[st
 
 
 def chosen(request: Request, rows: QuerySet[Any], known: dict[str, str]) -> QuerySet[Any]:
-    """The rows that the filter of a request leaves.  Raises ScimError."""
+    """Return the rows that match the filter of a request.  Raises ScimError."""
     lookup = filter_of(request.query_params.get("filter", ""), known)
     number = lookup.get("pk") or lookup.get("user_id")
     return rows.none() if number and not number.isdecimal() else rows.filter(**lookup)
 
 
 class UserView(ScimView):
-    """Accounts of the provider."""
+    """Base of the endpoints of provisioned accounts."""
 
     def shown(self, account: ProvisionedAccount) -> dict[str, Any]:
         return user_document(account, self.root)
 
 
 class Users(UserView):
-    """All of them."""
+    """List of accounts."""
 
     def get(self, request: Request) -> Response:
         rows = chosen(request, accounts_provisioned().prefetch_related("user__groups"), USER_FILTERS)
@@ -149,7 +149,7 @@ class Users(UserView):
 
 
 class OneUser(UserView):
-    """One of them."""
+    """One account."""
 
     def get(self, request: Request, pk: int) -> Response:
         return Response(self.shown(accounts_provisioned().get(user_id=pk)))
@@ -167,20 +167,20 @@ class OneUser(UserView):
 
 
 class GroupView(ScimView):
-    """Groups of the provider, which give roles."""
+    """Base of the endpoints of groups, which give roles."""
 
     def shown(self, group: Group) -> dict[str, Any]:
         left_out = self.request.query_params.get("excludedAttributes", "").lower()
         return group_document(group, self.root, members="members" not in left_out)
 
     def said(self, request: Request) -> dict[str, Any]:
-        """Name and members of a whole group.  Raises ScimError."""
+        """Return name and members of a whole group.  Raises ScimError."""
         body = whole(request)
         return {"name": group_name(body.get("displayName")), "members": member_ids(body.get("members") or [])}
 
 
 class Groups(GroupView):
-    """All of them."""
+    """List of groups."""
 
     def get(self, request: Request) -> Response:
         return listed(request, chosen(request, Group.objects.order_by("pk"), GROUP_FILTERS), self.shown)
@@ -190,7 +190,7 @@ class Groups(GroupView):
 
 
 class OneGroup(GroupView):
-    """One of them."""
+    """One group."""
 
     def get(self, request: Request, pk: int) -> Response:
         return Response(self.shown(Group.objects.get(pk=pk)))
@@ -199,6 +199,7 @@ class OneGroup(GroupView):
         return Response(self.shown(group_put(group_id=pk, actor=self.actor, **self.said(request))))
 
     def patch(self, request: Request, pk: int) -> Response:
+        # RFC 7644, 3.5.2: the operations of a PATCH succeed or fail together
         with transaction.atomic():
             for operation in operations_of(request.data):
                 group_put(group_id=pk, actor=self.actor, **group_change_of(*operation))
@@ -210,7 +211,7 @@ class OneGroup(GroupView):
 
 
 class Discovery(ScimView):
-    """What this interface can do; the same for everybody who may ask."""
+    """Capabilities of the interface, the same for every client."""
 
     document: dict[str, Any] = {}
 
@@ -219,7 +220,7 @@ class Discovery(ScimView):
 
 
 class Listed(Discovery):
-    """Resource types or schemas: all, or the one whose id is asked for."""
+    """Resource types or schemas: all, or the one with the requested id."""
 
     def get(self, request: Request, name: str = "") -> Response:
         documents = self.document["Resources"]
