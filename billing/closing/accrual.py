@@ -1,4 +1,4 @@
-"""PURE: an open month as an estimated accrual for a book close before the bills: balanced entries and their reversals.
+"""PURE: accrual of an open month for a book close before the bills: balanced estimated entries and their reversals.
 
 Each team's journal is made as that of its invoice would be, from the preview; so is that of each note the open month has
 issued. A reversal with ids of its own follows each, on the first day of the next month. Source: FINOPS_PRACTICE section 4.
@@ -24,10 +24,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class AccrualFacts:
-    """Of which month, in which state of knowledge.
+    """Month of an accrual, and the state of knowledge.
 
-    `left_out`: what the estimate cannot contain, by kind. `before`: the revision that this one takes the place of.
-    `data_through`: through when the usage in it is complete; None where none was reported.
+    `left_out`: usage that the estimate cannot contain, by kind. `before`: the revision that this one replaces.
+    `data_through`: instant up to which the usage in it is complete; None if none was reported.
     """
 
     name: str
@@ -40,9 +40,9 @@ class AccrualFacts:
 
 
 def accrual_of(documents: Iterable[Mapping[str, Any]], chart: Chart, facts: AccrualFacts) -> dict[str, Any]:
-    """The accrual of previews and notes (each with team, totals and sub-totals of kinds).
+    """Build the accrual of previews and notes (each with team, totals and sub-totals of kinds).
 
-    Raises JournalError where a team has no cost centre.
+    Raises JournalError if a team has no cost centre.
     """
     journals: list[dict[str, Any]] = []
     for document in documents:
@@ -65,7 +65,7 @@ def accrual_of(documents: Iterable[Mapping[str, Any]], chart: Chart, facts: Accr
 
 
 def _withdrawn(before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the revision before posted, entries and reversals, each taken back on its own day under an id of its own."""
+    """Return entries that take back the previous revision's, each on its own day under an id of its own."""
     return [
         {**entry, "journal_id": f"{entry['journal_id']}-W", "line_id": f"{entry['line_id']}-W",
          "reverses": entry["line_id"], "debit": entry["credit"], "credit": entry["debit"],
@@ -75,12 +75,12 @@ def _withdrawn(before: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _posted(accrual: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Its entries, then their reversals."""
+    """Return the entries of an accrual, then their reversals."""
     return [entry for part in ("entries", "reversal") for journal in accrual["journals"] for entry in journal[part]]
 
 
 def _turned(entry: Entry) -> Entry:
-    """The same posting with its sides exchanged, under an id of its own."""
+    """Return the posting with its sides exchanged, under an id of its own."""
     return replace(entry, line_id=f"{entry.line_id}-R", debit=entry.credit, credit=entry.debit)
 
 
@@ -97,9 +97,9 @@ def _entry(entry: Entry, journal: Journal, reverses: str) -> dict[str, Any]:
 
 
 def accrual_csv(accrual: Mapping[str, Any]) -> bytes:
-    """The file that a ledger imports, UTF-8, CRLF: every entry, then every reversal, each flagged as an estimate.
+    """Return the file that a ledger imports, UTF-8, CRLF: every entry, then every reversal, each flagged as an estimate.
 
-    Last comes what takes back an earlier revision.
+    Entries that take back an earlier revision come last.
     """
     digest = document_hash(canonical_json(dict(accrual)))
     sheet = io.StringIO()
@@ -107,7 +107,7 @@ def accrual_csv(accrual: Mapping[str, Any]) -> bytes:
     writer.writeheader()
     for entry in [*_posted(accrual), *accrual["withdrawn"]]:
         row = {name: "" if value is None else str(value) for name, value in entry.items()}
-        through = accrual.get("data_through") or ""  # an older release kept none
+        through = accrual.get("data_through") or ""  # missing in documents of older releases
         writer.writerow(
             row | {"estimate": "yes", "as_of": accrual["as_of"], "sha256": digest, "data_through": through}
         )

@@ -7,5 +7,5 @@ class ClosingConfig(AppConfig):
     name = "billing.closing"
 
     def ready(self) -> None:
-        """Make known what may be proposed here."""
+        """Register the kinds of proposals that this package defines."""
         import_module("billing.closing.services.reopening")

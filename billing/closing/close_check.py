@@ -1,9 +1,9 @@
-"""Whether a month can be closed, and what it would bill: seen while usage comes in, and asked again at the cut-off.
+"""Check of a close: the rating and the report of a month while usage comes in, repeated in part at the cut-off.
 
-The month is rated once, or its snapshot is taken where that is valid. In the instant of the cut-off, in which no usage comes
-in, it is asked whether anything that it was rated from has changed: the fingerprint of its inputs says so without rating.
-Where nothing has, that rating is what the close bills; else the month is rated again as of the close. Whatever else can
-block a close is asked again itself.
+The month is rated once, or its snapshot is used if that is valid. At the instant of the cut-off, when no usage comes in,
+the fingerprint of its inputs shows without rating whether any of them changed.
+If none did, that rating is what the close bills; else the month is rated again as of the close. All other exceptions that
+can block a close are checked again.
 """
 
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ from billing.usage.epochs import one_snapshot
 
 @dataclass(frozen=True, slots=True)
 class CloseCheck:
-    """The report of an open month, and the rating that it is of."""
+    """Report of an open month, with its rating and the fingerprint of the rating's inputs."""
 
     report: Report
     rated: RatingResult
     fingerprint: str
 
     def at_cut_off(self, period: BillingPeriod, *, now: datetime) -> tuple[Report, RatingResult | None]:
-        """The report that decides, and the rating where its inputs are still the same; no usage comes in meanwhile."""
+        """Return the report that decides, and the rating if its inputs are unchanged; no usage comes in meanwhile."""
         same = fingerprint_now(window=period.window, zone=period.zone) == self.fingerprint
         return report_at_cut_off(Context(period, now, self.rated), same=same), self.rated if same else None
 
@@ -37,7 +37,7 @@ class CloseCheck:
 def close_check(
     period: BillingPeriod, *, now: datetime, report_progress: ProgressCallback = no_progress
 ) -> CloseCheck:
-    """Rate an open month, or take its valid snapshot, and look for whatever blocks its close, all as of one instant."""
+    """Rate an open month, or use its valid snapshot, and find all that blocks its close, as of one instant."""
     window = period.window
     report_progress("rate", 0, 0)
     with one_snapshot(beside=True):

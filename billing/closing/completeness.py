@@ -1,6 +1,6 @@
-"""Exceptions of usage that should have been reported and was not, of which a part is unknown, or that is more than there is.
+"""Checks for usage that is missing, only partly known, or more than was offered.
 
-A check is a function of a `Context`.
+A check is a function of a `Context` that yields exceptions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,21 +28,22 @@ from pricing.money import EXACT, round_amount
 from pricing.rate_card import RateCard
 
 OVERHELD_TOLERANCE: Final = Decimal("0.001")
-"""Of the GPU-seconds held on a pool, how many may lie beyond what it offered: a card that fails under a running pod."""
+"""Share of the GPU-seconds allocated in a pool that may exceed its offer: a card may fail under a running pod."""
 SCAN_TOLERANCE: Final = Decimal("0.001")
-"""Of all units that scans listed, how many may differ from what was watched."""
+"""Share of all units listed by scans that may differ from the watched ones."""
 EARLY: Final = timedelta(days=1)
-"""How long before the end of its month a file may end without a question."""
+"""Time before the end of its month at which a file may end without a question."""
 SHOWN_GAPS: Final = 10
-"""How many gaps of a source an exception spells out."""
+"""Gaps of a source that an exception lists."""
 
 
 def unwatched(context: Context) -> Iterator[ReportedException]:
-    """Seconds of the month, as far as it has passed, that nobody has watched and nobody filled."""
+    """Yield metering gaps: seconds of the month so far that no agent watched and no later report filled."""
     passed = context.passed
     if passed is None:
         return
     for gap in metering_gaps(passed.end, period_end=context.period.end):
+        # rounded up to whole seconds below: a shorter gap must not vanish
         missing_us = sum(cut.microseconds for piece in gap.unwatched if (cut := piece.overlap(passed)))
         if missing_us:
             subject, seconds = f"{gap.cluster}/{gap.subject}", Decimal(-(-missing_us // 1_000_000))
@@ -50,7 +51,7 @@ def unwatched(context: Context) -> Iterator[ReportedException]:
 
 
 def _unseen(gap: Gap) -> Message:
-    """What to do about a gap, after how many allocations it left open."""
+    """Return the advice for a gap, after the number of allocations it left open."""
     if not gap.allocations:
         return gap.advice
     return Message.counted(
@@ -60,7 +61,7 @@ def _unseen(gap: Gap) -> Message:
 
 
 def in_quarantine(context: Context) -> Iterator[ReportedException]:
-    """Records in quarantine, and what agents say that they could not meter: both are usage that is in no charge."""
+    """Yield records in quarantine, and what agents could not meter: both are usage in no charge."""
     for what, whose, count, text in not_taken_in(context.period.window):
         quantity = Decimal(count)
         if what == "agent problem":
@@ -87,9 +88,9 @@ def in_quarantine(context: Context) -> Iterator[ReportedException]:
 
 
 def shares_unknown(context: Context) -> Iterator[ReportedException]:
-    """Usage whose share of a device nobody knows, by namespace, resource and accelerator: it is in no charge.
+    """Yield usage whose share of a device is unknown, by namespace, resource and accelerator: it is in no charge.
 
-    `amount`: what it costs at most, as if each unit were a device.
+    `amount`: its highest possible cost, as if each unit were a device.
     """
     found = unknown_shares(context.period.window)
     card = rate_card() if found else RateCard(())
@@ -102,7 +103,7 @@ def shares_unknown(context: Context) -> Iterator[ReportedException]:
 
 
 def _at_most(use: UnknownUse, card: RateCard, window: Interval) -> Decimal | None:
-    """The units as whole devices at the highest price of the window; None where some of it has no price."""
+    """Return the units as whole devices at the highest price of the window; None if some of it has no price."""
     instants = [window.start, *(at for at in card.changes() if window.start < at < window.end)]
     prices = [price for at in instants if (price := card.list_price(use.accelerator, at)) is not None]
     if len(prices) < len(instants):
@@ -111,7 +112,7 @@ def _at_most(use: UnknownUse, card: RateCard, window: Interval) -> Decimal | Non
 
 
 def clusters_silent(context: Context) -> Iterator[ReportedException]:
-    """Clusters that own or platform rules name and of which nothing was reported in the month, as far as it has passed.
+    """Yield clusters named by ownership or platform rules without any report in the month so far.
 
     A rule for a pattern of clusters names none. Only the time of the rules counts.
     """
@@ -129,7 +130,7 @@ def clusters_silent(context: Context) -> Iterator[ReportedException]:
 
 
 def sources_silent(context: Context) -> Iterator[ReportedException]:
-    """Gateways that were used regularly and then not at all, of which a consumer still has an owner."""
+    """Yield gateways that reported regularly and then stopped, if one of their consumers still has an owner."""
     passed, consumers = context.passed, consumer_book()
     if passed is None:
         return
@@ -141,7 +142,7 @@ def sources_silent(context: Context) -> Iterator[ReportedException]:
 
 
 def files_ending_early(context: Context, reached: Iterable[Reached]) -> Iterator[ReportedException]:
-    """Clusters and sources of which files end before the month did. It holds nothing: somebody says that it is all."""
+    """Yield clusters and sources whose files end before the month did; not blocking, but to be confirmed as complete."""
     end = context.period.end
     for one in reached if context.now >= end else ():
         if one.from_file and one.through < end - EARLY:
@@ -152,7 +153,7 @@ def files_ending_early(context: Context, reached: Iterable[Reached]) -> Iterator
 
 
 def numbers_missing(context: Context) -> Iterator[ReportedException]:
-    """Records that a source numbered and nobody has: lost on the way, or in quarantine."""
+    """Yield numbered records that never arrived: lost on the way, or in quarantine."""
     for gaps in sequence_gaps(context.period.window):
         shown_gaps = [str(first) if first == last else f"{first}-{last}" for first, last in gaps.stretches[:SHOWN_GAPS]]
         more = len(gaps.stretches) - len(shown_gaps)
@@ -167,7 +168,7 @@ def numbers_missing(context: Context) -> Iterator[ReportedException]:
 
 
 def scans_differing(context: Context) -> Iterator[ReportedException]:
-    """Clusters whose lists differ by more than the tolerance from what was watched."""
+    """Yield clusters whose scans differ from the watched allocations by more than the tolerance."""
     for scan in context.scans:
         if scan.differing > SCAN_TOLERANCE * scan.scanned:
             advice = Message.counted(
@@ -179,9 +180,10 @@ def scans_differing(context: Context) -> Iterator[ReportedException]:
 
 
 def allocated_twice(context: Context) -> Iterator[ReportedException]:
-    """Pods that are reported with one resource twice at a time, also by late usage of a month that is closed."""
+    """Yield pods reported with one resource twice at a time, also by late usage of a closed month."""
     advice = Message("one pod is reported to hold the same resource twice at a time: correct it at its source, or waive it")
     number, zone = known_before(context.period), context.period.zone
+    # the close also bills late usage of closed months
     windows = [(context.period.window, 0, "")] + [
         (Interval(late.start, late.end), close_before(number), f", {month_of(late.start, zone)}")
         for late in late_windows(number, of_tokens=False)
@@ -193,7 +195,7 @@ def allocated_twice(context: Context) -> Iterator[ReportedException]:
 
 
 def ends_estimated(context: Context) -> Iterator[ReportedException]:
-    """Allocations whose end nobody reported: the quantity is the most by which the bill may be wrong, either way."""
+    """Yield allocations whose end was not reported: the quantity is the largest possible error of the bill, either way."""
 
     def local(at: datetime) -> str:
         return at.astimezone(ZoneInfo(context.period.zone)).strftime("%Y-%m-%d %H:%M:%S")
@@ -212,10 +214,10 @@ def ends_estimated(context: Context) -> Iterator[ReportedException]:
 
 
 def capacity_exceeded(context: Context, idle: dict[tuple[str, str], Decimal]) -> Iterator[ReportedException]:
-    """Pools of which more was allocated than nodes offered.
+    """Yield pools in which more was allocated than nodes offered.
 
-    `idle`: GPU-seconds by pool, as far as they are known. Where it is negative though nothing was held beyond what was
-    offered at any instant, capacity is unknown for a part of the month, which blocks nothing.
+    `idle`: GPU-seconds by pool, as far as they are known. If it is negative though at no instant more was allocated than
+    offered, capacity is unknown for a part of the month, which blocks nothing.
     """
     found, none, zero = overallocations(context.period.window), Overallocation(), Decimal(0)
     advice = Message("more was allocated than nodes offered: check capacity reports and device fractions")

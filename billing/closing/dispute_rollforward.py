@@ -1,7 +1,7 @@
-"""Whether the disputes of a month follow from those of the month before: opening + opened - decided = open at its end.
+"""Roll-forward of disputes: opening + opened - decided = open at the end of the month.
 
 The left side comes from the steps of disputes, which are only ever added; the right side from the disputes themselves, as
-long as nothing has happened to one since. A state that was changed without its step shows here.
+long as no later step changed one. A state that was changed without its step shows here.
 """
 
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ from metering.messages import Message
 
 DECIDED = frozenset({Dispute.Status.UPHELD.value, Dispute.Status.REJECTED.value, Dispute.Status.WITHDRAWN.value})
 BEGUN = frozenset({"open", Dispute.Status.ESCALATED.value})
-"""Steps after which a dispute is open: it is opened, or a rejected one goes on."""
+"""Steps after which a dispute is open: it is opened, or a rejected one is escalated."""
 
 
 @dataclass(slots=True)
 class Sum:
-    """A number of disputes with their amount."""
+    """Number of disputes with their amount."""
 
     count: int = 0
     amount: Decimal = Decimal("0.00")
@@ -33,9 +33,9 @@ class Sum:
 
 @dataclass(slots=True)
 class Rolled:
-    """The disputes of a month. `open_at_end` is counted from the disputes, the others from their steps.
+    """Disputes of a month. `open_at_end` is counted from the disputes, the others from their steps.
 
-    `upheld`: whether any of them was upheld, also since.
+    `upheld`: True if any of them was upheld, also since.
     """
 
     opening: Sum = field(default_factory=Sum)
@@ -46,14 +46,14 @@ class Rolled:
 
     @property
     def agrees(self) -> bool:
-        """Whether the month adds up, in number and amount."""
+        """Return True if the month adds up, in number and amount."""
         count = self.opening.count + self.opened.count - self.decided.count
         amount = self.opening.amount + self.opened.amount - self.decided.amount
         return (count, amount) == (self.open_at_end.count, self.open_at_end.amount)
 
     @property
     def detail(self) -> Message:
-        """The figures in words."""
+        """Return the figures in words."""
         return Message(
             "%(before)s open before, %(opened)s opened or escalated, %(decided)s decided or withdrawn, %(end)s open at the "
             "end",
@@ -62,7 +62,7 @@ class Rolled:
 
 
 def dispute_rollforward(period: BillingPeriod, now: datetime) -> Rolled:
-    """The disputes from the beginning of a month to its end, or to `now` while it runs."""
+    """Roll the disputes from the beginning of a month to its end, or to `now` while it runs."""
     until, rolled = min(period.end, now), Rolled()
     for dispute in Dispute.objects.filter(opened_at__lt=period.end).prefetch_related("steps"):
         rolled.upheld = rolled.upheld or dispute.status == Dispute.Status.UPHELD
@@ -76,6 +76,7 @@ def dispute_rollforward(period: BillingPeriod, now: datetime) -> Rolled:
             elif turn:
                 (rolled.opened if turn > 0 else rolled.decided).add(dispute.amount)
             is_open = turn > 0 if turn and step.at < until else is_open
+        # the dispute's own state is of now: only without later steps is it that of the end
         if is_open if later else dispute.status not in DECIDED:
             rolled.open_at_end.add(dispute.amount)
     return rolled

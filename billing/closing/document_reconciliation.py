@@ -1,4 +1,4 @@
-"""Whether what was issued says one sum everywhere: lines, documents, what pages show, ledger journal, FOCUS."""
+"""Reconciliation of issued documents: one sum in lines, documents, pages, ledger journal and FOCUS."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,11 +16,11 @@ from pricing.number_text import grouped_amount
 
 ZERO = Decimal("0.00")
 PLACEHOLDER = "(none)"
-"""A team without cost centre has no journal until somebody names one; the sum is the same."""
+"""Cost centre for a team without one, whose journal waits for it; the sum is the same."""
 
 
 def documents_disagreeing(period: BillingPeriod) -> tuple[int, Decimal, list[Message]]:
-    """How many documents were issued in a period, their sum, and those whose sums differ, in words."""
+    """Return the number of documents issued in a period, their sum, and those whose sums differ, in words."""
     invoices = period.invoices.filter(number__isnull=False).select_related("team").defer("draft").order_by("number")
     documents: list[Invoice | Note] = [*invoices, *issued_notes(period.month)]
     kept = InvoiceSums.objects.filter(invoice__period=period)
@@ -30,7 +30,7 @@ def documents_disagreeing(period: BillingPeriod) -> tuple[int, Decimal, list[Mes
 
 
 def _differs(stored: Invoice | Note, shown: Mapping[int, Decimal]) -> Message | None:
-    """In which sum a document differs from its total, in words; None where all agree. `shown`: by pages, of invoices."""
+    """Return the sums in which a document differs from its total, in words; None if all agree. `shown`: sums on pages."""
     document = document_of(stored)
     team = document["recipient"]["team"]
     try:
@@ -55,7 +55,7 @@ def _differs(stored: Invoice | Note, shown: Mapping[int, Decimal]) -> Message | 
 
 
 def _in_focus(document: dict[str, Any], issued_at: datetime) -> Decimal:
-    from billing.exports.focus.billing_records import detail_rows  # Arrow, which few who ask for a report need
+    from billing.exports.focus.billing_records import detail_rows  # loads Arrow, which few reports need
 
     billed: list[Decimal] = detail_rows(document, issued_at)["BilledCost"].to_pylist()
     return sum(billed, ZERO)

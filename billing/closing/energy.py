@@ -1,7 +1,7 @@
-"""What meters of the building counted, against the energy of what was held and what is shared.
+"""Comparison of the building's meters with the energy of charges and of shared consumption.
 
-The energy of a charge is the power of its device at the building's meter, as the price list says it, times its hours; the
-platform's own use counts like any other. Up to 3 % may differ. A cluster of whose meter there is no reading is not compared.
+The energy of a charge is the power of its device at the building's meter, as the price list states it, times its hours; the
+platform's own use counts like any other. Up to 3 % may differ. A cluster without a meter reading is not compared.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ TOLERANCE: Final = Fraction(3, 100)
 
 @dataclass(frozen=True, slots=True)
 class EnergyComparison:
-    """KWh of one cluster; `unknown`: devices without a known power, with which nothing can be compared."""
+    """Energy of one cluster in kWh; `unknown`: devices without a known power, which make a comparison impossible."""
 
     cluster: str
     metered: Decimal
@@ -35,12 +35,12 @@ class EnergyComparison:
 
     @property
     def exceeds(self) -> bool:
-        """Whether more differs than may."""
+        """Return True if the difference is above the tolerance."""
         return not self.unknown and abs(self.difference) > TOLERANCE * Fraction(self.metered)
 
     @property
     def words(self) -> Message:
-        """The comparison as the report shows it."""
+        """Return the comparison as the report shows it."""
         if self.unknown:
             return Message(
                 "%(cluster)s: not compared, the power of %(names)s is not known",
@@ -54,7 +54,8 @@ class EnergyComparison:
 
 
 def energy_compared(period: BillingPeriod, assessment: RatingResult) -> list[EnergyComparison]:
-    """Each cluster of which a reading was entered, by name."""
+    """Compare each cluster that has a meter reading, by name."""
+    # in the order of reports: the last reading of a cluster counts
     readings = {row.cluster: row for row in period.meter_readings.order_by("id")} if period.pk else {}
     charged: dict[str, Fraction] = defaultdict(Fraction)
     unknown: dict[str, set[str]] = defaultdict(set)

@@ -1,7 +1,7 @@
-"""Gateways' tokens against the counters of inference servers: which models and days differ by more than the tolerance.
+"""Comparison of gateways' tokens with the counters of inference servers, by model and day.
 
-Compared is what was counted by servers, in both classes by themselves: input that lacks is not made good by output too
-many. A day that the readings do not cover says nothing. The month decides about the close, for requests that run over
+Both classes are compared by themselves, on what servers counted: too much output does not compensate for missing input.
+A day that the readings do not cover is not compared. The month decides about the close, since requests that run over
 midnight are reported on one day and counted on two; single days help to find the cause.
 
 Source: reference/FINOPS_PRACTICE.md, section 4 (gateway tokens against engine counters: at most 0.5 %).
@@ -20,7 +20,7 @@ TOLERANCE: Final = Fraction(1, 200)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Sums of what was reported and what was counted."""
+    """Sums of reported and of counted tokens."""
 
     gateway_input: int = 0
     gateway_output: int = 0
@@ -35,33 +35,34 @@ class Compared:
 
     @property
     def difference(self) -> int:
-        """Tokens of both classes that one side has and the other has not."""
+        """Return the tokens of both classes that only one side has."""
         return abs(self.gateway_input - self.engine_input) + abs(self.gateway_output - self.engine_output)
 
     @property
     def exceeds(self) -> bool:
-        """Whether a class differs by more than the tolerance of what was counted."""
+        """Return True if a class differs by more than the tolerance of what was counted."""
         return self.lacking > 0 or self.surplus > 0
 
     @property
     def lacking(self) -> int:
-        """Tokens that servers counted and gateways did not report; 0 where no class lacks more than the tolerance."""
+        """Return tokens that servers counted and gateways did not report; 0 if no class lacks more than the tolerance."""
         return self._side(1)
 
     @property
     def surplus(self) -> int:
-        """Tokens that gateways reported and servers did not count; 0 where no class has more than the tolerance of them."""
+        """Return tokens that gateways reported and servers did not count; 0 if no class exceeds the tolerance."""
         return self._side(-1)
 
     def _side(self, sign: int) -> int:
         classes = ((self.gateway_input, self.engine_input), (self.gateway_output, self.engine_output))
         found = [(reported, counted) for reported, counted in classes if sign * (counted - reported) > 0]
+        # one class beyond the tolerance shows all tokens of its side
         beyond = any(_exceeds(reported, counted) for reported, counted in found)
         return sum(abs(counted - reported) for reported, counted in found) if beyond else 0
 
     @property
     def words(self) -> Message:
-        """Both sides, for people."""
+        """Return both sides, for people."""
         return Message(
             "gateways reported %(i)s input and %(o)s output tokens, inference servers counted %(ei)s and %(eo)s",
             i=f"{self.gateway_input:,}", o=f"{self.gateway_output:,}", ei=f"{self.engine_input:,}",
@@ -71,7 +72,7 @@ class Compared:
 
 @dataclass
 class ModelComparison:
-    """One model in a period: the sum of the days that can be compared, and those of them that differ."""
+    """Comparison of one model in a period: the sum of comparable days, and those of them that differ."""
 
     model: str
     total: Compared = field(default_factory=Compared)
@@ -81,7 +82,7 @@ class ModelComparison:
 
 
 def compare(days: Iterable[EngineDay]) -> list[ModelComparison]:
-    """One comparison for each model, in their order."""
+    """Compare each model, in the order of first appearance."""
     found: dict[str, ModelComparison] = {}
     for day in days:
         comparison = found.setdefault(day.model, ModelComparison(day.model))

@@ -1,4 +1,4 @@
-"""Every kind of exception of a period report: whose it is, where it is solved, and by what; whether it may be waived."""
+"""Kinds of exceptions of a period report: owner, page and solution of each, and if it may be waived."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ FINANCE, OPERATOR = Membership.Role.FINANCE, Membership.Role.ADMIN
 
 @dataclass(frozen=True, slots=True)
 class ExceptionKind:
-    """`label`: what pages call it. `owner`: the role that solves it. `page`: name of the portal page where. `solution`: what
-    settles it.
+    """Kind of exception. `label`: its name on pages. `owner`: the role that solves it. `page`: name of the portal page for
+    that. `solution`: the action that settles it.
     """
 
     label: Any
@@ -25,7 +25,7 @@ class ExceptionKind:
     waivable: bool = False
 
     def link(self, month: str) -> str:
-        """The path of the page that it is solved on or seen on."""
+        """Return the path of the page on which it is solved or shown."""
         return reverse(f"portal:{self.page}") + (f"?month={month}" if self.page in ("close", "overview", "sources") else "")
 
 
@@ -130,12 +130,12 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     ),
 }
 ASKED: Final = ("ends_early", "carried_in_closed_time")
-"""Kinds that hold nothing and wait for somebody's answer all the same."""
+"""Kinds that do not block and wait for an answer all the same."""
 WAIVABLE: Final = tuple(kind for kind, facts in KINDS.items() if facts.waivable)
 
 
 def kind_of(name: str) -> ExceptionKind:
-    """The facts of a kind.  Raises LookupError for one that nobody has declared here."""
+    """Return the facts of a kind.  Raises LookupError for an undeclared one."""
     if name not in KINDS:
         raise LookupError(f"exception {name!r}: say in `exception_kinds` whose it is and what solves it")
     return KINDS[name]

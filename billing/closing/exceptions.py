@@ -1,6 +1,6 @@
-"""What somebody must see before a month is closed: each exception with its amount and what solves it.
+"""Exceptions of a month before its close, each with its amount and its solution.
 
-A check is a function of a `Context`. Those of usage that nobody reported, or reported twice, are in `completeness`.
+A check is a function of a `Context`. Checks for missing or doubly reported usage are in `completeness`.
 """
 
 from collections import defaultdict
@@ -41,25 +41,25 @@ from pricing.rate_card import GPU_HOURS, UnpricedError
 from pricing.rating import DIVISOR, Unpriced
 
 ACKNOWLEDGED_WITHIN = timedelta(days=5)
-"""How long a ledger may take to confirm a journal before the report says so."""
+"""Time that a ledger may take to confirm a journal before the report mentions it."""
 NOTHING: Final = Message("")
 OF_ONE_CAUSE: Final = frozenset({
     "metering_gap", "silent_cluster", "agent_problem", "unknown_resource", "scan_difference", "overlap", "sequence_gap",
     "silent_source",
 })  # fmt: skip
-"""Kinds whose subject begins with the cluster or source that they are of."""
+"""Kinds whose subject begins with the cluster or source that causes them."""
 NOT_COUNTED: Final = "(reported, not counted)"
 NOT_METERED: Final = "(charged, not metered)"
-"""What subjects end with where the bill has more than the other side: the plain name is of what the bill lacks."""
+"""Suffixes of subjects for which the bill has more than the other side; without them the bill has less."""
 UPHELD_WITHIN: Final = timedelta(days=92)
-"""How long before the end of a month an upheld dispute counts for the next of its reason."""
+"""Time before the end of a month in which upheld disputes of one reason count together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedException:
-    """Something that somebody must see; `blocks`: it blocks the close until it is solved or waived.
+    """Exception in a period report; `blocks`: it blocks the close until it is solved or waived.
 
-    `amount`: the money at risk in the currency of the installation, None where nobody can know it.
+    `amount`: the money at risk in the currency of the installation, None if unknown.
     """
 
     kind: str
@@ -76,18 +76,18 @@ class ReportedException:
 
     @property
     def facts(self) -> ExceptionKind:
-        """Whose it is, where it is solved and by what."""
+        """Return owner, page and solution of its kind."""
         return kind_of(self.kind)
 
     @property
     def cause(self) -> str:
-        """What is behind it where several exceptions have one cause: the cluster or source that is silent or incomplete."""
+        """Return the silent or incomplete cluster or source that several exceptions may share; empty if there is none."""
         return self.subject.partition("/")[0] if self.kind in OF_ONE_CAUSE else ""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the checks of a period look at, at `now`; `rated`: what its usage is rated as."""
+    """Inputs of the checks of a period, at `now`; `rated`: the rating of its usage."""
 
     period: BillingPeriod
     now: datetime
@@ -95,43 +95,43 @@ class Context:
 
     @cached_property
     def passed(self) -> Interval | None:
-        """The month as far as it has passed; None before it begins."""
+        """Return the part of the month that has passed; None before it begins."""
         until = min(self.period.end, self.now)
         return Interval(self.period.start, until) if until > self.period.start else None
 
     @property
     def blocks(self) -> bool:
-        """Whether an exception can still block a close: none was made yet."""
+        """Return True if an exception can still block a close: none was made yet."""
         return self.period.close_seq is None
 
     @cached_property
     def scans(self) -> list[ScanSum]:
-        """What hourly scans listed beside what was watched, by cluster."""
+        """Return sums of hourly scans and of watched allocations, by cluster."""
         return scan_sums(self.period.window)
 
     @cached_property
     def engines(self) -> list[ModelComparison]:
-        """Tokens of gateways beside the counters of inference servers, by model."""
+        """Compare tokens of gateways with the counters of inference servers, by model."""
         return compare(engine_days(self.period.window, self.period.zone))
 
     @cached_property
     def energy(self) -> list[EnergyComparison]:
-        """Readings of meters beside the energy of charges, by cluster."""
+        """Compare readings of meters with the energy of charges, by cluster."""
         return energy_compared(self.period, self.rated)
 
 
 def number(value: Decimal) -> int | Decimal:
-    """A quantity as an integer where it is one, else as an exact decimal."""
+    """Return a quantity as an integer if it is one, else as an exact decimal."""
     return int(value) if value == value.to_integral_value() else value.normalize()
 
 
 def shown(value: Decimal) -> str:
-    """A quantity for people: thousands separated, at most three decimals."""
+    """Format a quantity for people: thousands separated, at most three decimals."""
     return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
 def not_ended(context: Context) -> Iterator[ReportedException]:
-    """The month goes on."""
+    """Yield an exception while the month has not ended."""
     left = Decimal(int((context.period.end - context.now).total_seconds()))
     if context.now < context.period.end:
         advice = Message("close after the month has ended")
@@ -139,7 +139,7 @@ def not_ended(context: Context) -> Iterator[ReportedException]:
 
 
 def costs_not_measured(context: Context) -> Iterator[ReportedException]:
-    """Shared costs that follow from what a store kept, of which nobody has entered this month's figures."""
+    """Yield shared costs of measured quantities without figures for this month."""
     policy = allocation_policy_at(context.period.start)
     advice = Message("enter what it was this month under `allocation_policies:`, in a policy that begins with the month")
     for rule in policy.unmeasured(context.period.start) if policy else ():
@@ -147,7 +147,7 @@ def costs_not_measured(context: Context) -> Iterator[ReportedException]:
 
 
 def idle_without_capacity(context: Context, pools: Iterable[Mapping[str, Any]]) -> Iterator[ReportedException]:
-    """Pools whose idle time the policy of the month bills, and of which no capacity was reported: not an hour is billed."""
+    """Yield pools whose idle time the policy bills but whose capacity was not reported: none of it is billed."""
     policy = allocation_policy_at(context.period.start)
     known = {(pool["cluster"], pool["accelerator"]) for pool in pools if pool["capacity"] is not None}
     advice = Message("no capacity was reported, so none of its idle time is billed: report it, or correct the policy")
@@ -158,9 +158,9 @@ def idle_without_capacity(context: Context, pools: Iterable[Mapping[str, Any]]) 
 
 
 def carried_in_closed_time(context: Context) -> Iterator[ReportedException]:
-    """Time of closed months that a team was billed before it was known that the platform carries it, by namespace.
+    """Yield time of closed months billed to a team before it was known to be waived, by namespace.
 
-    `amount`: what the team was billed for it at list price.
+    `amount`: the amount that the team was billed for it at list price.
     """
     closed, number = closed_until(), last_close_seq()
     if closed is None or context.period.start != closed:
@@ -196,12 +196,14 @@ def carried_in_closed_time(context: Context) -> Iterator[ReportedException]:
 
 
 def without_owner(context: Context) -> Iterator[ReportedException]:
+    """Yield usage without an owner, by namespace or consumer."""
     totals: dict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
     worth: dict[tuple[str, str, str], Decimal | None] = {}
     for item in context.rated.unowned:
         key = (item.kind, item.subject, item.unit)
         totals[key] = EXACT.add(totals[key], item.quantity)
         before = worth.get(key, Decimal(0))
+        # one unpriced part makes the sum unknown: a partial amount would look complete
         worth[key] = None if before is None or item.amount is None else before + item.amount
     advice = {
         "unowned_namespace": Message("give it an owner under `ownership:`"),
@@ -213,14 +215,14 @@ def without_owner(context: Context) -> Iterator[ReportedException]:
 
 
 def _spelled(advice: Message, name: str, written: str) -> Message:
-    """With how a name is to be written that no file can hold as it is: it was stored before there was a rule for names."""
+    """Add how to write a name that no file can hold as it is: it was stored before there was a rule for names."""
     if written == name:
         return advice
     return Message("%(advice)s, and write its name as %(name)s", advice=advice, name=written)
 
 
 def without_price(context: Context) -> Iterator[ReportedException]:
-    """Usage that no price list has a price of, by SKU; that of the platform blocks nothing."""
+    """Yield usage without a price in any list, by SKU; that of the platform blocks nothing."""
     advice = Message("publish a price version that covers it")
     yield from _unpriced_sums(context.rated.unpriced, advice, blocks=True)
     note = Message("the platform's own use has no price: its recovery is unknown")
@@ -238,7 +240,7 @@ def _unpriced_sums(items: list[Unpriced], action: Message, *, blocks: bool) -> I
 
 
 def tiers_without_price(context: Context) -> Iterator[ReportedException]:
-    """Tokens in a service tier other than the standard one: no price list says what they cost, unless a rule does.
+    """Yield tokens in a non-standard service tier, which no price list covers unless a rule does.
 
     Late usage that the close would bill counts with that of the month.
     """
@@ -258,11 +260,10 @@ def tiers_without_price(context: Context) -> Iterator[ReportedException]:
 
 
 def charged_apart(context: Context) -> Iterator[ReportedException]:
-    """What an internal invoice would charge a team of another legal entity than the issuer's; a team that is only shown
-    what it used is none.
+    """Yield teams of another legal entity than the issuer's that an internal invoice would charge; not those in showback.
 
     Within one legal entity a recharge is a transfer of cost. Between two it is a supply, with tax and an official invoice,
-    which is the ERP's to write.
+    which the ERP must write.
     """
     entities, apart = _legal_entities(), dict[str, str]()
     windows = {row.month: row.window for row in BillingPeriod.objects.all()} if entities else {}
@@ -272,6 +273,7 @@ def charged_apart(context: Context) -> Iterator[ReportedException]:
         key = charge.key
         if key.team not in entities or key.platform or modes.shadow(key.team, key.charge_period):
             continue
+        # the entity at the time of the usage: a team may have changed since
         entity = entities[key.team].at(windows.get(key.charge_period, context.period.window).start)
         if entity and _company(entity) != issuer:
             amounts[key.team] += charge.amount
@@ -284,9 +286,9 @@ def charged_apart(context: Context) -> Iterator[ReportedException]:
 
 
 def without_cost_center(context: Context) -> Iterator[ReportedException]:
-    """Teams that the close would charge although no cost centre of theirs is known: the journal refuses their documents.
+    """Yield teams that the close would charge without a known cost centre: the journal refuses their documents.
 
-    Each blocks the close where the installation requires cost centres (`billing.cost_center_required`).
+    Each blocks the close if the installation requires cost centres (`billing.cost_center_required`).
     """
     missing = {
         team.code for team in Team.objects.filter(Q(cost_center="") | ~Q(dated_cost_centers=[]))
@@ -304,7 +306,7 @@ def without_cost_center(context: Context) -> Iterator[ReportedException]:
 
 
 def documents_without_cost_center(period: BillingPeriod) -> Iterator[ReportedException]:
-    """Invoices of a closed month that name no cost centre, as long as no journal has posted them."""
+    """Yield invoices of a closed month that name no cost centre and are not posted by a journal yet."""
     documents = period.invoices.exclude(status__in=(Invoice.Status.VOID, Invoice.Status.PREVIEW))
     missing = with_cost_center(documents.select_related("team")).filter(Q(cost_center=None) | Q(cost_center=""))
     posted = {number for export in period.journal_exports.all() for number in export.documents}
@@ -319,7 +321,7 @@ def documents_without_cost_center(period: BillingPeriod) -> Iterator[ReportedExc
 
 
 def _legal_entities() -> dict[str, DatedTexts]:
-    """The legal entities of each team that states any; none where the issuer's is unknown."""
+    """Return the legal entities of each team that states any; none if the issuer's is unknown."""
     setup = BillingSetup.objects.first()
     if setup is None or not setup.legal_entity:
         return {}
@@ -328,14 +330,14 @@ def _legal_entities() -> dict[str, DatedTexts]:
 
 
 def _company(name: str) -> str:
-    """Neither spaces nor letter case make another company."""
+    """Normalize a company's name: neither spaces nor letter case make another company."""
     return " ".join(name.split()).casefold()
 
 
 def engines_differing(context: Context) -> Iterator[ReportedException]:
-    """A model whose month differs blocks the close until somebody found out why; single days are shown and block nothing.
+    """Yield models whose month differs, which block the close, and single days that differ, which do not.
 
-    What is missing on the bill and what is too much on it are two subjects: who answers for one does not for the other.
+    Missing and surplus tokens on the bill are two subjects: a waiver of one does not cover the other.
     """
     for item in context.engines:
         sides = ((item.model, item.total.lacking), (f"{item.model} {NOT_COUNTED}", item.total.surplus))
@@ -355,7 +357,7 @@ def engines_differing(context: Context) -> Iterator[ReportedException]:
 
 
 def energy_differing(context: Context) -> Iterator[ReportedException]:
-    """Clusters whose meter differs by more than the tolerance; which way is in the subject, as for tokens."""
+    """Yield clusters whose meter differs by more than the tolerance; the direction is in the subject, as for tokens."""
     for item in context.energy:
         if item.exceeds:
             subject = item.cluster if item.difference > 0 else f"{item.cluster} {NOT_METERED}"
@@ -365,7 +367,7 @@ def energy_differing(context: Context) -> Iterator[ReportedException]:
 
 
 def months_unbilled(context: Context) -> Iterator[ReportedException]:
-    """Earlier months with usage that nobody has closed: a close bills its own month and what came late, not these."""
+    """Yield earlier months with usage that are not closed: a close bills its own month and late usage, not these."""
     used = usage_months(context.period.start, context.period.zone)
     closed = set(BillingPeriod.objects.exclude(close_seq=None).values_list("month", flat=True)) if used else set()
     advice = Message("close it with `manage.py period_close`")
@@ -375,7 +377,7 @@ def months_unbilled(context: Context) -> Iterator[ReportedException]:
 
 
 def not_rated(context: Context) -> Iterator[ReportedException]:
-    """Teams whose rating raises: the close will hold them and bill the others, unless what others pay hangs on them.
+    """Yield teams whose rating raises: the close will block them and bill the others, unless others' charges depend on them.
 
     A close that blocks them reports it itself (`teams_blocked`).
     """
@@ -387,14 +389,14 @@ def not_rated(context: Context) -> Iterator[ReportedException]:
 
 
 def teams_blocked(period: BillingPeriod) -> Iterator[ReportedException]:
-    """Teams that the close could not bill while it billed the others."""
+    """Yield teams that the close could not bill while it billed the others."""
     for item in period.held_teams.all() if period.status == BillingPeriod.Status.CLOSING else ():
         words = Message.of(item.problem)
         yield ReportedException("team_held", item.team, Decimal(1), "teams", True, words, amount=item.amount)
 
 
 def disputes_left(period: BillingPeriod) -> Iterator[ReportedException]:
-    """Of upheld disputes what a month takes over: credits not issued yet, and reasons upheld more than once.
+    """Yield what a month inherits from upheld disputes: credits not issued yet, and reasons upheld more than once.
 
     None of it blocks a close: the credit comes as a note in the open month, the reason is a defect somewhere else.
     """
@@ -419,7 +421,7 @@ def disputes_left(period: BillingPeriod) -> Iterator[ReportedException]:
 
 
 def journal_unacknowledged(export: JournalExport | None, now: datetime) -> Iterator[ReportedException]:
-    """A journal that the ledger has not confirmed in time; the whole of it is at risk of not being posted."""
+    """Yield a journal that the ledger has not confirmed in time; all of it is at risk of not being posted."""
     if export is not None and export.acknowledged_at is None and now - export.exported_at >= ACKNOWLEDGED_WITHIN:
         days = Decimal((now - export.exported_at).days)
         advice = Message("exported %(at)s, not acknowledged", at=export.exported_at.isoformat())
@@ -428,10 +430,11 @@ def journal_unacknowledged(export: JournalExport | None, now: datetime) -> Itera
 
 
 def as_answered_for(item: ReportedException, waiver: ExceptionWaiver | None, now: datetime | None) -> ReportedException:
-    """The exception as far and as long as it is waived: more than somebody answers for, or longer, blocks again."""
+    """Apply a waiver to an exception: a larger quantity than was waived, or an expired waiver, blocks again."""
     if waiver is None or item.quantity > waiver.quantity:
         return item
     answered = replace(item, waived_until=waiver.expires_at, waiver_reason=waiver.reason)
+    # `now` is None after the close: its waivers no longer expire
     if now is not None and waiver.expires_at is not None and now >= waiver.expires_at:
         return replace(answered, waiver_expired=True)
     return replace(answered, blocks=False, waived_by=waiver.waived_by)

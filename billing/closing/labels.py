@@ -1,4 +1,4 @@
-"""What pages call the operations on a month, its reopenings, and its exceptions: who solves them, what they are about."""
+"""Display names of operations, reopenings, and exceptions with their owners and subjects."""
 
 import re
 from typing import Any, Final
@@ -42,7 +42,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[re.Pattern[str], Any], ...]]] = {
 
 
 def subject_words(kind: str, subject: str) -> str:
-    """What an exception is about, in the language of the reader; names and codes stay as they are."""
+    """Translate the subject of an exception for the reader; names and codes stay as they are."""
     for pattern, words in SUBJECTS.get(kind, ()):
         if found := pattern.fullmatch(subject):
             return str(words % found.groupdict())

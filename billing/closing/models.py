@@ -12,9 +12,7 @@ from billing.invoices.models import BillingPeriod
 
 
 class ExceptionWaiver(models.Model):
-    """A blocking exception of a period that somebody took responsibility for, until a day: then it blocks the close
-    again.
-    """
+    """Waiver of a blocking exception of a period, with a responsible person, until a day: then it blocks again."""
 
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="waivers")
     kind = models.CharField(max_length=32)
@@ -30,9 +28,9 @@ class ExceptionWaiver(models.Model):
 
 
 class BlockedTeam(models.Model):
-    """One team of a month whose charges could not be written: why, since when, and what is at stake where it is known.
+    """Team of a month whose charges could not be written: why, since when, and the amount at stake if known.
 
-    The period stays in `closing` until closing it again has billed every one of them; then the row is gone.
+    The period stays in `closing` until closing it again has billed every one of them; then the row is deleted.
     """
 
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="held_teams")
@@ -50,10 +48,10 @@ class BlockedTeam(models.Model):
 
 
 class PeriodReopening(Proposal):
-    """A request to open a month again: a closed one, or one whose close holds teams.
+    """Proposal to open a month again: a closed one, or one whose close blocks teams.
 
-    `close_seq` is the close that it takes back, `closed_by` and `closed_at` who had closed the month and when: none where
-    the close blocked teams and never ended. Approved, it says how many `drafts` it voided, and `last_draft`, the last
+    `close_seq`: the close to withdraw; `closed_by` and `closed_at`: who had closed the month and when, none if the close
+    blocked teams and never ended. Once approved: `drafts`, the number of voided drafts, and `last_draft`, the last
     one's id. The database opens no closed month without an approved one.
     """
 
@@ -74,7 +72,7 @@ class PeriodReopening(Proposal):
 
 
 class Accrual(models.Model):
-    """One estimate of an open month. A later revision takes its place; none is ever changed."""
+    """One estimate of an open month. A later revision replaces it; none is ever changed."""
 
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="accruals")
     revision = models.IntegerField()
@@ -96,9 +94,9 @@ class Accrual(models.Model):
 
 
 class MeterReading(models.Model):
-    """KWh that a cluster took in a month, at the building's meter. The last report counts; none is ever changed.
+    """Energy that a cluster took in a month in kWh, at the building's meter. The last report counts; none is ever changed.
 
-    `shared_kwh`: of it, what no device is charged with by plan: switches, storage, devices that nobody held.
+    `shared_kwh`: part of it that no device is charged with by plan: switches, storage, idle devices.
     """
 
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="meter_readings")

@@ -1,4 +1,4 @@
-"""A close that blocks some teams: what it has billed stays as it is, whatever is changed so that the rest can be billed."""
+"""Partial close: billed teams keep their bills while facts are repaired so that the blocked teams can be billed."""
 
 from dataclasses import replace
 from operator import attrgetter
@@ -11,21 +11,21 @@ from billing.rating.models import EfficiencyVerdict
 from metering.messages import Message, UserError
 
 TEAMS_NAMED: Final = 5
-"""How many teams a message names; the report names all."""
+"""Teams that a message names; the report names all."""
 VERDICT: Final = ("team", "cluster", "namespace", "job_key", "policy")
 _name_of: Final = attrgetter(*VERDICT)
 
 
 class ClosingChangeError(UserError, ValueError):
-    """A change that a month in the middle of its close cannot take; it says what can be done instead."""
+    """Error: a change that a month in the middle of its close cannot take; the message says what can be done instead."""
 
     code = "change_during_close"
 
 
 def closing_check() -> None:
-    """Raise ClosingChangeError if a change reaches further than to the teams that a close blocks.
+    """Raise ClosingChangeError if a change affects more than the teams that a close blocks.
 
-    Called in the transaction of a change of ownership, prices or policies, after it, with the epoch held: no close begins
+    Called in the transaction of a change of ownership, prices or policies, after it, under the ingest lock: no close begins
     or ends meanwhile.
     """
     for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).order_by("close_seq"):
@@ -39,7 +39,7 @@ def closing_check() -> None:
 
 
 def _require_only_blocked(period: BillingPeriod) -> None:
-    """The bills of the others follow again, and nothing else has lost its owner or its price."""
+    """Raise ClosingChangeError unless the other teams' bills follow again and all usage keeps its owner and price."""
     assessment = rate_period(window=period.window, zone=period.zone, close_seq=period.close_seq)
     if assessment.unowned or assessment.unpriced:
         raise ClosingChangeError(Message(
@@ -55,9 +55,9 @@ def _require_only_blocked(period: BillingPeriod) -> None:
 
 
 def differing(period: BillingPeriod, assessment: RatingResult) -> list[str]:
-    """The teams whose bills of this close would not follow any more.
+    """Return the teams whose bills of this close would no longer follow.
 
-    A charge that was written stays. A new one may be of a team that is blocked, of one without any, or of the platform.
+    A stored charge stays. A new one may only be of a blocked team, of a team without any charge, or of the platform.
     """
     stored = _stored(period)
     again = {charge.key.digest(): (charge.usage_quantity, charge.unit_price) for charge in assessment.charges}
@@ -72,7 +72,7 @@ def differing(period: BillingPeriod, assessment: RatingResult) -> list[str]:
 
 
 def unwritten(period: BillingPeriod, assessment: RatingResult) -> RatingResult:
-    """What a close has still to write after it blocked some teams: charges and verdicts that are not stored yet."""
+    """Return the charges and verdicts that are not stored yet, for a close that blocked some teams."""
     stored = _stored(period)
     judged = set(EfficiencyVerdict.objects.filter(close_seq=period.close_number).values_list(*VERDICT))
     return replace(

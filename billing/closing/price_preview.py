@@ -1,4 +1,4 @@
-"""What a draft of a price list would have done to a billing month: the month is chosen here, the rest is rating's."""
+"""Effect of a draft of a price list on a billing month: the month is chosen here, the rest is rating's."""
 
 from datetime import datetime
 
@@ -13,15 +13,15 @@ from pricing.rate_card import PriceVersion
 
 
 def last_month(now: datetime) -> str:
-    """The last billing month that has ended by `now`."""
+    """Return the last billing month that has ended by `now`."""
     return previous_month(month_of(now, billing_setup().zone))
 
 
 def draft_effect(*, draft: PriceDraft, month: str) -> PriceEffect:
-    """The effect of a draft's prices on the usage of `month`.  Raises PriceListError, IntervalError, NoSetupError."""
+    """Compute the effect of a draft's prices on a month's usage.  Raises PriceListError, IntervalError, NoSetupError."""
     return month_effect(period=period_of(month), prices=hypothetical_version(draft.name, draft_prices(draft)))
 
 
 def month_effect(*, period: BillingPeriod, prices: PriceVersion) -> PriceEffect:
-    """The effect of any price list on the usage of a period."""
+    """Compute the effect of any price list on the usage of a period."""
     return price_effect(window=period.window, zone=period.zone, close_seq=period.close_seq, prices=prices)

@@ -1,4 +1,4 @@
-"""Answers "can we close this month?": every reconciliation and every exception of a period, with amounts."""
+"""Period report, which answers "can we close this month?": every reconciliation and every exception, with amounts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ BEFORE_CLOSE: Final = (
     exceptions.carried_in_closed_time, completeness.unwatched, completeness.in_quarantine, completeness.shares_unknown,
     completeness.clusters_silent, completeness.sources_silent, completeness.numbers_missing, completeness.scans_differing,
 )  # fmt: skip
-"""The exceptions of a month that nobody has closed yet."""
+"""Checks of a month that is not closed yet."""
 WHILE_CLOSING: Final = (exceptions.without_owner, exceptions.without_price)
 ALWAYS: Final = (
     exceptions.not_rated, completeness.allocated_twice, completeness.ends_estimated, exceptions.engines_differing,
@@ -57,16 +57,16 @@ AT_CUT_OFF: Final = (
     exceptions.not_ended, exceptions.tiers_without_price, exceptions.costs_not_measured, completeness.unwatched,
     completeness.in_quarantine, completeness.shares_unknown, completeness.numbers_missing, completeness.scans_differing,
 )  # fmt: skip
-"""Those that what comes in between the check and the cut-off can cause, beside usage: that is rated again."""
+"""Checks whose result may change between the check and the cut-off; changed usage is detected by the fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One reconciliation: what was compared, whether it agrees, and the figures.
+    """One reconciliation: what was compared, the figures, and `ok` if they agree.
 
-    `compared`: whether there was anything to compare with; if not, `ok` is True.
-    `holds`: whether a month in which it does not agree cannot be closed.
-    `decided_by`: the kind of exception of which one that blocks makes it disagree, so that a waiver makes it agree.
+    `compared`: False if there was nothing to compare with; `ok` is True then.
+    `holds`: True if a month in which it does not agree cannot be closed.
+    `decided_by`: a kind of exception; a blocking one makes the check disagree, so that a waiver makes it agree.
     """
 
     name: Message
@@ -79,6 +79,8 @@ class Check:
 
 @dataclass
 class Report:
+    """Report of a period: reconciliations, exceptions, and figures of capacity, tokens and rounding."""
+
     period: str
     status: str
     checks: list[Check] = field(default_factory=list)
@@ -93,11 +95,11 @@ class Report:
     reopenings: list[PeriodReopening] = field(default_factory=list)
     acceptance: dict[str, int] = field(default_factory=dict)
     rounding: list[dict[str, str]] = field(default_factory=list)
-    """By team and month of usage the exact sum of what its lines charge, their sum, and what rounding added."""
+    """Exact sum of the lines, sum of the rounded lines, and their difference, by team and month of usage."""
 
     @property
     def rounded(self) -> list[dict[str, str]]:
-        """The teams and months in which rounding came to a cent or more, the most first."""
+        """Return the teams and months in which rounding came to a cent or more, the largest first."""
         moved = [row for row in self.rounding if abs(Decimal(row["rounding"])) >= Decimal("0.01")]
         return sorted(moved, key=lambda row: -abs(Decimal(row["rounding"])))
 
@@ -107,16 +109,16 @@ class Report:
 
     @property
     def closable(self) -> bool:
-        """Whether the month can be closed now (or is)."""
+        """Return True if the month can be closed now (or is)."""
         return not self.blocking and all(check.ok for check in self.checks if check.holds)
 
     @property
     def adds_up(self) -> bool:
-        """Whether every reconciliation agrees, also those that block no close."""
+        """Return True if every reconciliation agrees, also those that block no close."""
         return all(check.ok for check in self.checks)
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON of the contract."""
+        """Return the JSON of the contract."""
         return {
             "period": self.period,
             "status": self.status,
@@ -161,14 +163,14 @@ def build_report(
 ) -> Report:
     """Assess the period as a close now would (or, once closed, as its close did). `thorough` also sums all events.
 
-    `assessment` where the caller has made it already.
+    `assessment`: if the caller has made it already.
     """
     with one_snapshot():
         return judged(found_in(period, now, assessment, thorough=thorough), period, now, thorough=thorough)
 
 
 def report_at_cut_off(context: Context, *, same: bool) -> Report:
-    """What can block the close of an open month beside the usage that is rated; `same`: as when it was checked."""
+    """Report what can block the close of an open month apart from rated usage; `same`: inputs are those of the check."""
     report = Report(context.period.month, context.period.status)
     checks = AT_CUT_OFF if same else (*AT_CUT_OFF, completeness.allocated_twice)
     report.exceptions = [item for check in checks for item in check(context)]
@@ -177,27 +179,27 @@ def report_at_cut_off(context: Context, *, same: bool) -> Report:
 
 
 def accounted(assessment: RatingResult, held: Decimal) -> list[Check]:
-    """Whether what is to be billed is all that was used; `held`: device-microseconds in one sum that nothing cuts."""
+    """Check that all usage is billed or accounted for; `held`: control total of allocated device-microseconds."""
     return [_all_accounted(assessment, held), _all_tokens_accounted(assessment)]
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReads:
-    """What a rating is compared with: device-microseconds held in one sum that nothing cuts, and usage that was altered."""
+    """Reads to compare a rating with: control total of allocated device-microseconds, and altered usage."""
 
     held: Callable[[], Decimal]
     altered: Callable[[], list[Altered]]
 
     @classmethod
     def begun(cls, period: BillingPeriod) -> Self:
-        """Begin to read them, as the close of the period sees it, or as is known now."""
+        """Start the reads, as the close of the period sees usage, or as it is known now."""
         window, close_seq = period.window, period.close_seq
         known = EpochFilter() if close_seq is None else EpochFilter(before=close_seq)
         return cls(deferred_check(allocated_devices, window, known), deferred_check(usage_altered, window))
 
 
 def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bool = True) -> Report:
-    """What was found of a period under its waivers and with its journal: both can change without any usage."""
+    """Apply waivers to what was found of a period, and add its journal: both can change without any usage."""
     report.exceptions += exceptions.teams_blocked(period)
     if thorough:
         report.journal = last_export(period)
@@ -218,6 +220,7 @@ def judged(report: Report, period: BillingPeriod, now: datetime, *, thorough: bo
         report.checks.append(Check(name, disputes.agrees, disputes.detail))
     _waive(report, period, now)
     blocking = {item.kind for item in report.blocking}
+    # after the waivers: a waived exception no longer fails its check
     report.checks = [replace(item, ok=item.ok and item.decided_by not in blocking) for item in report.checks]
     return report
 
@@ -226,14 +229,13 @@ def found_in(
     period: BillingPeriod, now: datetime, assessment: RatingResult | None = None, *, thorough: bool = True,
     reads: UsageReads | None = None,
 ) -> Report:  # fmt: skip
-    """Everything that was found in usage, owners and prices, as if nobody answered for any of it. `reads` where the caller
-    has begun them.
-    """
+    """Find everything in usage, owners and prices of a period, without waivers. `reads`: if the caller has started them."""
     window, reads = period.window, reads or UsageReads.begun(period)
     rated = assessment or rated_now(month=period.month, window=window, zone=period.zone, close_seq=period.close_seq)
     context, is_open = Context(period, now, rated), period.close_seq is None
     report = Report(period.month, period.status, tokens=dict(sorted(rated.tokens.items())), engines=context.engines)
     report.rounding = _rounding(rated.charges)
+    # a repair for blocked teams may cost others an owner or a price
     closing = WHILE_CLOSING if period.status == BillingPeriod.Status.CLOSING else ()
     for check in (*(BEFORE_CLOSE if is_open else closing), *ALWAYS, *([exceptions.months_unbilled] if thorough else [])):
         report.exceptions += check(context)
@@ -256,7 +258,7 @@ def found_in(
 
 
 def _rounding(charges: Iterable[Charge]) -> list[dict[str, str]]:
-    """Say what rounding each line to the cent did, by team and month of usage, with 6 decimals."""
+    """Return what rounding each line to the cent changed, by team and month of usage, with 6 decimals."""
     exact: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     lines: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for charge in charges:
@@ -275,7 +277,7 @@ def _rounding(charges: Iterable[Charge]) -> list[dict[str, str]]:
 
 
 def _documents_agree(period: BillingPeriod) -> Check:
-    """What was issued has one sum as lines, as documents, on pages, in the ledger's journal and in FOCUS."""
+    """Check that issued documents have one sum as lines, as documents, on pages, in the ledger's journal and in FOCUS."""
     count, total, differing = documents_disagreeing(period)
     detail = Message.joined(differing[:5]) or Message.counted(
         "%(n)s document, %(total)s", "%(n)s documents, %(total)s", count, n=count, total=grouped_amount(total)
@@ -284,7 +286,7 @@ def _documents_agree(period: BillingPeriod) -> Check:
 
 
 def _engines_agree(context: Context) -> Check:
-    """Whether what gateways reported is what inference servers counted, where servers were read, or somebody took it on."""
+    """Check that gateways' tokens are those that inference servers counted, if any were read; a waiver makes it agree."""
     name = Message("gateway tokens = inference servers' counters (%(limit)s)", limit="0.5 %")
     if not context.engines:
         return Check(name, True, Message("no counters were reported"), compared=False)
@@ -323,12 +325,12 @@ def _scans_agree(context: Context) -> Check:
 def _waive(report: Report, period: BillingPeriod, now: datetime) -> None:
     waivers = period.waivers.all() if period.pk else ()
     waived = {(waiver.kind, waiver.subject): waiver for waiver in waivers}
-    asked = now if period.close_seq is None else None  # once the close is done its waivers stay what they were
+    asked = now if period.close_seq is None else None  # after the close its waivers no longer expire
     report.exceptions = [as_answered_for(item, waived.get((item.kind, item.subject)), asked) for item in report.exceptions]
 
 
 def _all_accounted(assessment: RatingResult, held: Decimal) -> Check:
-    """What nodes held, summed without any cut, is what was charged, the platform's, unowned or unpriced."""
+    """Check that allocated time, a control total without cuts, is the sum of charged, platform, unowned, unpriced time."""
     parts = reduce(
         EXACT.add,
         (part for t in assessment.device_time.values() for part in (t.charged, t.platform, t.unowned, t.unpriced)),
@@ -342,7 +344,7 @@ def _all_accounted(assessment: RatingResult, held: Decimal) -> Check:
 
 
 def _all_tokens_accounted(assessment: RatingResult) -> Check:
-    """Tokens reported are in a charge, unowned or unpriced."""
+    """Check that all reported tokens are in a charge, unowned or unpriced."""
     reported = sum(assessment.tokens.values())
     charged = sum(
         int(charge.usage_quantity)
@@ -362,7 +364,7 @@ def _all_tokens_accounted(assessment: RatingResult) -> Check:
 
 
 def _account_capacity(report: Report, context: Context) -> None:
-    """Charged + platform + unowned + unpriced + idle = capacity, per cluster and accelerator and in sum."""
+    """Add charged + platform + unowned + unpriced + idle = capacity to the report, per pool and in total."""
     offered, device_time = capacity_of(context.period.window, None), context.rated.device_time
     sums: dict[str, Decimal] = {name: Decimal(0) for name in ("charged", "platform", "unowned", "unpriced")}
     allocated = _allocated(context.rated)
@@ -385,7 +387,7 @@ def _account_capacity(report: Report, context: Context) -> None:
 
 
 def _allocated(assessment: RatingResult) -> dict[tuple[str, str], dict[str, Any]]:
-    """Per pool the idle GPU-seconds that fall to each team, and the amount of them that a policy bills, or None."""
+    """Return per pool the idle GPU-seconds that fall to each team, and the amount of them that a policy bills, or None."""
     billed: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for charge in assessment.charges:
         if charge.key.what.explained_by is Explanation.POOL and not charge.key.correction:
@@ -400,7 +402,7 @@ def _allocated(assessment: RatingResult) -> dict[tuple[str, str], dict[str, Any]
 
 
 def _capacity_check(report: Report) -> Check:
-    """What is not held is idle: both add up to the capacity wherever no more was allocated than nodes offered."""
+    """Check that used and idle time add up to the capacity wherever no more was allocated than nodes offered."""
     name = Message("charged + platform + idle = capacity")
     if report.gpu_seconds["capacity"] is None:
         return Check(name, True, Message("capacity unknown: no capacity was reported"), compared=False, holds=False)
@@ -416,7 +418,7 @@ def _capacity_check(report: Report) -> Check:
 
 
 def as_reported(altered: Sequence[Altered]) -> Check:
-    """Stored usage is what was reported: nobody has changed, added or removed any in the database."""
+    """Check that stored usage is what was reported: no row was changed, added or removed in the database."""
     detail = Message.joined(item.detail for item in altered) or Message("every row has the hash of its report")
     return Check(Message("stored usage = reported usage"), not altered, detail)
 
@@ -429,12 +431,13 @@ def _rollups_equal_events(window: Interval) -> Check:
 
 
 def _charges_agree(period: BillingPeriod, assessment: RatingResult, *, thorough: bool) -> list[Check]:
-    """What a close stored, against its usage rated again and against its invoices; and what of them is issued."""
+    """Check what a close stored against its usage rated again, against its invoices, and against issued documents."""
     columns = ("line_key", "usage_quantity", "platform", "unit", "unit_price")
     stored, charged = dict[str, tuple[Decimal, Decimal]](), Decimal("0.00")
     rows = ChargeRow.objects.filter(close_seq=period.close_number)
     for key, quantity, platform, unit, price in rows.values_list(*columns):
         stored[key] = quantity, price
+        # rounded one by one, as the lines of invoices are
         charged += Decimal(0) if platform else round_part(EXACT.multiply(quantity, price), DIVISOR[unit], amount_places())
     live = list(period.invoices.exclude(status=Invoice.Status.VOID).values_list("total", "number"))
     checks = [_charges_follow(stored, assessment), _invoices_equal_charges([total for total, _ in live], charged)]

@@ -7,12 +7,12 @@ from billing.invoices.models import BillingPeriod
 
 
 def reopenings_of(period: BillingPeriod) -> list[PeriodReopening]:
-    """Every request to open a month again, the oldest first."""
+    """Return every request to open a month again, the oldest first."""
     return list(PeriodReopening.objects.filter(subject=period.month).prefetch_related("steps").order_by("id"))
 
 
 def reopening_as_dict(item: PeriodReopening) -> dict[str, Any]:
-    """One request to open a month again for programs: who asked, who decided, and what the close was that it takes back."""
+    """Return one request to open a month again, for programs: requester, decider, and the close that it withdraws."""
     return {
         "id": item.pk,
         "status": item.status,
@@ -29,5 +29,5 @@ def reopening_as_dict(item: PeriodReopening) -> dict[str, Any]:
 
 
 def teams_blocked_count() -> int:
-    """How many teams closes could not bill while they billed the others."""
+    """Count the teams that closes could not bill while they billed the others."""
     return BlockedTeam.objects.count()

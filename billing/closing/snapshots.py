@@ -1,7 +1,7 @@
-"""The last rating of a large month as its pages read it: a few sums of every team, or the lines of one.
+"""Snapshots of large months as pages read them: a few sums of every team, or the lines of one.
 
-Pages of a small month rate it anew with every view. One with many lines takes seconds, so its pages show the snapshot, and
-say as of when. Waivers and the acknowledgement of the journal count as they are now also in a report that is kept.
+Pages of a small month rate it anew with every view. A large one takes seconds, so its pages show the snapshot, and
+its date. Waivers and the acknowledgement of the journal count as they are now, also in a stored report.
 """
 
 from collections import defaultdict
@@ -31,11 +31,11 @@ from metering.messages import Message
 from pricing.rating import Charge
 
 NAMED: Final = ("cluster", "accelerator")
-"""What of a pool of a report is text; the rest are quantities, amounts, or quantities by team."""
+"""Fields of a report's pool that are text; the rest are quantities, amounts, or quantities by team."""
 
 
 class KindSum(msgspec.Struct, frozen=True, gc=False):
-    """Rounded lines of one kind, added up."""
+    """Sum of rounded lines of one kind."""
 
     kind: str
     correction: bool
@@ -44,7 +44,7 @@ class KindSum(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class TeamContent:
-    """What a team would be charged, what it would only be shown, and the verdicts on its jobs."""
+    """Lines that a team would be charged, lines in showback, and the verdicts on its jobs."""
 
     charged: list[StatementLine] = field(default_factory=list)
     shadow: list[StatementLine] = field(default_factory=list)
@@ -52,14 +52,14 @@ class TeamContent:
 
 
 class TeamSums(msgspec.Struct):
-    """The same lines by kind."""
+    """Sums of a team's lines by kind."""
 
     charged: list[KindSum] = []
     shadow: list[KindSum] = []
 
 
 class KeptSums(TeamSums):
-    """All that is kept of a team's month in sums; a reader decodes only what it shows."""
+    """Stored sums of a team's month; a reader decodes only what it shows."""
 
     rollups: MonthRollups = msgspec.field(default_factory=MonthRollups)
 
@@ -69,8 +69,9 @@ class _OnlyRollups(msgspec.Struct):
 
 
 class Beside(msgspec.Struct):
-    """What is kept of a month beside its rating: its use by hour of the week, and up to when teams are `compared` with the
-    month before; None where nobody summed or compared.
+    """Extras of a month's snapshot: its use by hour of the week, and up to when teams are compared with the month before.
+
+    None where they were not computed.
     """
 
     use: WeekUse | None = None
@@ -78,16 +79,17 @@ class Beside(msgspec.Struct):
 
 
 def snapshot_shown(period: BillingPeriod) -> RatingSnapshot | None:
-    """The last rating of a period as it is now, open or closed, where it is large enough to be kept."""
+    """Return the last rating of a period, open or closed, if it is large enough to be stored."""
     return snapshot_of(period.month, period.close_seq)
 
 
 def beside_of(snapshot: RatingSnapshot) -> Beside:
-    """What is kept beside the rating."""
+    """Return the extras of a snapshot."""
     return msgspec.json.decode(snapshot.beside or b"{}", type=Beside)
 
 
 def team_contents(charges: Iterable[Charge], verdicts: Mapping[str, list[Verdict]]) -> dict[str, TeamContent]:
+    """Group invoice lines and verdicts by team, charged and showback lines separately."""
     lines = {
         key: [statement_line(line) for line in invoice_lines(own)] for key, own in charges_by_invoice(charges).items()
     }
@@ -98,13 +100,14 @@ def team_contents(charges: Iterable[Charge], verdicts: Mapping[str, list[Verdict
 
 
 def contents_of(snapshot: RatingSnapshot, teams: Iterable[str]) -> dict[str, TeamContent]:
+    """Return the lines and verdicts of some teams from a snapshot."""
     found = team_ratings(snapshot, teams)
     charges = [charge for rating in found.values() for charge in rating.charges]
     return team_contents(charges, {team: rating.verdicts for team, rating in found.items()})
 
 
 def kind_sums(lines: Iterable[StatementLine]) -> list[KindSum]:
-    """The lines by kind, corrections apart."""
+    """Sum the lines by kind, corrections separately."""
     sums: dict[tuple[str, bool], Decimal] = defaultdict(lambda: Decimal("0.00"))
     for line in lines:
         sums[line.key.kind, line.key.correction] += line.amount
@@ -112,12 +115,13 @@ def kind_sums(lines: Iterable[StatementLine]) -> list[KindSum]:
 
 
 def sums_of(snapshot: RatingSnapshot, teams: Iterable[str]) -> dict[str, TeamSums]:
+    """Return the sums by kind of some teams from a snapshot."""
     decoder = msgspec.json.Decoder(TeamSums)
     return {team: decoder.decode(sums) for team, sums in _rows(snapshot, teams, "team", "sums")}
 
 
 def rollups_of(snapshot: RatingSnapshot, teams: Iterable[str]) -> MonthRollups:
-    """Sums by place and what was used, of all the teams together."""
+    """Return sums by place and SKU, of all the teams together."""
     decoder, found = msgspec.json.Decoder(_OnlyRollups), MonthRollups()
     for (sums,) in _rows(snapshot, teams, "sums"):
         rollups = decoder.decode(sums).rollups
@@ -128,7 +132,7 @@ def rollups_of(snapshot: RatingSnapshot, teams: Iterable[str]) -> MonthRollups:
 
 
 def compared_of(snapshot: RatingSnapshot, teams: Iterable[str]) -> list[LineRollup] | None:
-    """Sums of as many days of the month before, of all the teams together; None where nobody kept them."""
+    """Return sums of as many days of the month before, of all the teams together; None if they were not stored."""
     if beside_of(snapshot).compared_until is None:
         return None
     decoder = msgspec.json.Decoder(list[LineRollup])
@@ -140,7 +144,7 @@ def _rows(snapshot: RatingSnapshot, teams: Iterable[str], *columns: str) -> Iter
 
 
 class KeptReport(msgspec.Struct):
-    """What was found of a period, without what can change by itself. `form`: another one is of another release."""
+    """Stored findings of a period, without what can change by itself. `form`: another number is of another release."""
 
     form: Literal[3]
     period: str
@@ -165,21 +169,20 @@ class ShownReport:
 
 
 def report_kept(found: Report) -> bytes:
-    """As JSON; `found` by `report.found_in`."""
+    """Encode findings as JSON; `found` by `report.found_in`."""
     facts = {name: getattr(found, name) for name in KeptReport.__struct_fields__ if name != "form"}
     return msgspec.json.encode({"form": 3, **facts}, enc_hook=Message.as_json)
 
 
 def report_shown(period: BillingPeriod, now: datetime) -> ShownReport | None:
-    """The report kept of a large period, judged now; None where the period is small, or none was made yet by this
-    release.
-    """
+    """Return the stored report of a large period, judged now; None if the period is small or this release made none yet."""
     large = RatingSnapshot.objects.filter(month=period.month, size__gte=settings.CACHE_STATEMENTS_ABOVE_LINES)
     found = large.values_list("report", "report_as_of").first()
     if found is None or found[1] is None:
         return None
     try:
         kept = msgspec.json.decode(found[0], type=KeptReport, dec_hook=lambda _, stored: Message.from_json(stored))
+    # stored by another release, in another form
     except msgspec.ValidationError:
         return None
     facts = {name: getattr(kept, name) for name in kept.__struct_fields__ if name != "form"}

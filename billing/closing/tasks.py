@@ -1,4 +1,4 @@
-"""Celery's side of operations: a message is only a wake-up, its loss costs seconds, its repetition nothing."""
+"""Celery tasks of operations: a message is only a wake-up, its loss costs seconds, its repetition nothing."""
 
 import logging
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task
 def operation_execute(operation_id: int) -> str:
-    """Bring one operation about, unless somebody is at work on it or it is done."""
+    """Run one operation, unless another process runs it or it is done."""
     return operation_run(operation_id=operation_id, wait=False).status
 
 
@@ -36,12 +36,12 @@ def documents_send() -> int:
 
 @shared_task
 def months_assess() -> int:
-    """Rate large months again for their pages, where they have changed; returns how often it did."""
+    """Rate large months again for their pages, if they have changed; returns how often it did."""
     return snapshots_refresh()
 
 
 def operation_wake(operation_id: int) -> None:
-    """Notify a worker at once where the broker can be reached; otherwise the scheduler does."""
+    """Notify a worker at once if the broker can be reached; otherwise the scheduler does."""
     try:
         operation_execute.delay(operation_id)
     except OperationalError:

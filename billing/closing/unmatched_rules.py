@@ -1,7 +1,7 @@
-"""Rules in force that matched nothing of a month: a name that nobody uses, or one that somebody spelled otherwise.
+"""Rules in force that matched nothing of a month: an unused name, or a misspelled one.
 
-They hold nothing: who reads the report sees whether a price, owner, budget or policy was meant for something else.
-Commitments and idle rules about an accelerator that nobody knows are refused where they are stored.
+They block nothing: a reader of the report sees if a price, owner, budget or policy was meant for something else.
+Commitments and idle rules about an unknown accelerator are refused where they are stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ from pricing.rating import LineKey
 
 @dataclass(frozen=True, slots=True, order=True)
 class UnmatchedRule:
-    """`kind`: the section of the set-up file that it is of; `subject`: its name, or the name that it is about."""
+    """Rule without a match. `kind`: its section in the set-up file; `subject`: its name, or the name in it."""
 
     kind: str
     subject: str
@@ -33,7 +33,7 @@ Reader = Callable[[Context], Iterable[UnmatchedRule]]
 
 
 def unmatched_rules(context: Context) -> list[UnmatchedRule]:
-    """The rules in force at some time of the month that matched nothing of it, by kind and name.
+    """Return the rules in force at some time of the month that matched nothing of it, by kind and name.
 
     An application above this package names a reader of its own rules as `unmatched_rules` of its configuration.
     """
@@ -44,7 +44,7 @@ def unmatched_rules(context: Context) -> list[UnmatchedRule]:
 
 
 def _keys(context: Context) -> list[LineKey]:
-    """What is charged for the month's own use, the platform's included."""
+    """Return the line keys charged for the month's own use, the platform's included."""
     return [charge.key for charge in context.rated.charges if not charge.key.correction]
 
 
@@ -53,7 +53,8 @@ def _in_force(window: Interval, valid_from: datetime | None, valid_until: dateti
 
 
 def _prices(context: Context) -> Iterator[UnmatchedRule]:
-    """Accelerators, resources and models: a class of tokens of a model that is used is no mistake."""
+    """Yield unused accelerators, resources and models; an unused token class of a used model is no mistake."""
+    # unused hours of a commitment are no use of its accelerator
     used = {key.sku for key in _keys(context) if (key.kind, key.reason) != (KIND, UNUSED)}
     for version in rate_card().versions:
         if _in_force(context.period.window, version.valid_from, version.valid_until):
@@ -65,6 +66,7 @@ def _owners(context: Context) -> Iterator[UnmatchedRule]:
     namespaces = {(key.cluster, key.namespace) for key in _keys(context) if key.namespace}
     yield from _unmatched_owners(context, "ownership", namespace_book(), namespaces)
     consumers, book = {key.consumer for key in _keys(context) if key.consumer}, consumer_book()
+    # a line does not name its source: it may be of any scope of the book
     pairs = {(row.scope, name) for row in book.rows for name in consumers}
     yield from _unmatched_owners(context, "consumers", book, pairs)
 
@@ -72,7 +74,7 @@ def _owners(context: Context) -> Iterator[UnmatchedRule]:
 def _unmatched_owners(
     context: Context, kind: str, book: OwnershipBook, used: set[tuple[str, str]]
 ) -> Iterator[UnmatchedRule]:
-    """Rows that own nothing which was used: what a more specific row owns for all the time is not theirs."""
+    """Yield rows that own no usage; usage that a more specific row owns all the time is not theirs."""
     window, matched = context.period.window, set[OwnershipRow]()
     for scope, name in used:
         rows = book.rows_of(scope, name)

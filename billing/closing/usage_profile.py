@@ -1,7 +1,7 @@
-"""What pages show beside a month's rating: its use by hour of the week, and as many days of the month before.
+"""Extras of a month's pages: its use by hour of the week, and as many days of the month before.
 
 A running month is compared with the month before up to the same day and time, rated by today's reference data. Not up to the
-last midnight: what the month has cost so far has today in it, and both are to be of the same length. The moment is a whole
+last midnight: the cost of the month so far includes today, and both are to be of the same length. The moment is a whole
 minute by the clock of the installation, which the page names; where a night had an hour more or less, the clock counts and
 not the hours that passed.
 """
@@ -39,7 +39,7 @@ class HoursOf(msgspec.Struct, gc=False):
 
 
 class WeekUse(msgspec.Struct):
-    """What the places and consumers of all lines used until `until`: device-microseconds, and tokens."""
+    """Use by the places and consumers of all lines until `until`: device-microseconds, and tokens."""
 
     until: datetime
     devices: list[HoursOf]
@@ -47,7 +47,7 @@ class WeekUse(msgspec.Struct):
 
 
 def weekly_usage_profile(period: BillingPeriod, keys: Iterable[LineKey], now: datetime) -> WeekUse | None:
-    """Use until `now` of the namespaces and consumers that lines name; None before the month begins."""
+    """Return the use until `now` of the namespaces and consumers that lines name; None before the month begins."""
     until = min(period.end, now)
     if until <= period.start:
         return None
@@ -62,7 +62,7 @@ def weekly_usage_profile(period: BillingPeriod, keys: Iterable[LineKey], now: da
 
 
 def named_by(keys: Iterable[LineKey | LineRollup]) -> tuple[set[tuple[str, str]], set[str]]:
-    """The namespaces (with their clusters) and consumers of lines; what corrects other months names no use of this one."""
+    """Return the namespaces (with clusters) and consumers of lines; corrections of other months name no use of this one."""
     places, consumers = set(), set()
     for key in keys:
         if not key.correction and key.what.on_demand and not key.counts_tokens:
@@ -77,12 +77,13 @@ def _listed(found: WeekHours) -> list[Decimal]:
 
 
 def of_hours(listed: Iterable[Decimal]) -> WeekHours:
-    """The list again by weekday and hour."""
+    """Convert the list back to use by weekday and hour."""
     return dict(zip(HOURS, listed, strict=True))
 
 
 def same_moment(period: BillingPeriod, before: BillingPeriod, now: datetime) -> datetime:
-    """The day and time of the month before at which it is compared with `period` at `now`; its end where it is shorter."""
+    """Return the day and time of the month before to compare with `period` at `now`; its end if that month is shorter."""
+    # clock times: between instants a changed hour of the night would count
     began, begun = (month.start.astimezone(ZoneInfo(month.zone)).replace(tzinfo=None) for month in (before, period))
     here = now.astimezone(ZoneInfo(period.zone)).replace(tzinfo=None, second=0, microsecond=0)
     return min((began + (here - begun)).replace(tzinfo=ZoneInfo(before.zone)).astimezone(UTC), before.end)
@@ -90,7 +91,7 @@ def same_moment(period: BillingPeriod, before: BillingPeriod, now: datetime) -> 
 
 @dataclass(frozen=True, slots=True)
 class DaysBefore:
-    """The first days of a month, those before `until`, as the close after all closes so far would see them."""
+    """First days of a month, those before `until`, as the close after all closes so far would see them."""
 
     month: str
     window: Interval
@@ -100,7 +101,7 @@ class DaysBefore:
 
     @classmethod
     def of(cls, period: BillingPeriod, now: datetime, reference_data: ReferenceData) -> Self | None:
-        """The month before up to where `period` is at `now`; None where it has not begun."""
+        """Return the month before up to where `period` is at `now`; None if it has not begun."""
         before = period_of(previous_month(period.month))
         until = same_moment(period, before, now)
         if until <= before.start:
@@ -114,7 +115,7 @@ class DaysBefore:
 
     @property
     def lines(self) -> list[Line]:
-        """What teams would be charged or shown for them; what the platform carries is nobody's."""
+        """Return the lines that teams would be charged or shown; the platform's own use is left out."""
         return invoice_lines(charge for charge in self.assessed.charges if not charge.key.platform)
 
 
@@ -126,7 +127,7 @@ class Compared(msgspec.Struct):
 
     @classmethod
     def of(cls, period: BillingPeriod, reference_data: ReferenceData, now: datetime) -> "Compared":
-        """Of a running month; what is unknown is compared with nothing."""
+        """Compare a running month; empty if the month before is unknown."""
         days = DaysBefore.of(period, now, reference_data) if period.start <= now < period.end else None
         if days is None or days.assessed.faults:
             return cls()

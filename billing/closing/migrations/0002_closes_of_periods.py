@@ -1,4 +1,4 @@
-"""A close is added and taken back only with its period."""
+"""Guards that let a close be added and withdrawn only with its period."""
 
 from django.db import migrations
 

@@ -1,4 +1,4 @@
-"""Estimating an open month for a book close before its bills. The same estimate is handed out until another is asked for."""
+"""Accruals: estimates of an open month for an early book close. The same estimate is returned until another is requested."""
 
 import json
 from collections import defaultdict
@@ -37,39 +37,40 @@ from pricing.number_text import plain_text
 
 
 class AccrualError(UserError):
-    """A month that needs no estimate, or none yet."""
+    """Error: a month that needs no estimate, or none yet."""
 
     code = "accrual"
 
 
 @dataclass(frozen=True)
 class Accrued:
-    """A stored estimate; `created` says whether this call made it."""
+    """A stored estimate; `created` is True if this call made it."""
 
     accrual: Accrual
     created: bool
 
     @property
     def document(self) -> dict[str, Any]:
-        """The estimate as it was stored."""
+        """Return the estimate as it was stored."""
         document: dict[str, Any] = json.loads(self.accrual.document)
         return document
 
     @property
     def csv(self) -> bytes:
-        """The file for the ledger, the same bytes every time."""
+        """Return the file for the ledger, the same bytes every time."""
         return accrual_csv(self.document)
 
 
 def accrual_make(*, month: str, chart: Chart, actor: str, now: datetime, again: bool = False) -> Accrued:
-    """The estimate of an open month, made if there is none; with `again` a new revision as of now.
+    """Return the estimate of an open month, made if there is none; with `again` a new revision as of now.
 
-    A new revision takes the place of the one before it, and its file takes back what that one posted.
+    A new revision replaces the previous one, and its file takes back what that one posted.
 
-    Raises AccrualError for a month that is closed or has not begun, JournalError where a team has no cost centre.
+    Raises AccrualError for a month that is closed or has not begun, JournalError if a team has no cost centre.
     """
     period_open(month=month)
     with transaction.atomic():
+        # locked, so that two callers do not make the same revision
         period = BillingPeriod.objects.select_for_update().get(month=month)
         last = period.accruals.order_by("-revision").first()
         if last is not None and not again:
@@ -80,7 +81,7 @@ def accrual_make(*, month: str, chart: Chart, actor: str, now: datetime, again: 
 
 
 def accrual_last(period: BillingPeriod) -> Accrued | None:
-    """The estimate of a month that counts, or None."""
+    """Return the current estimate of a month, or None."""
     last = period.accruals.order_by("-revision").first()
     return None if last is None else Accrued(last, created=False)
 
@@ -113,7 +114,7 @@ def _store(period: BillingPeriod, last: Accrual | None, chart: Chart, actor: str
 
 
 def _documents(period: BillingPeriod, name: str, assessment: RatingResult) -> Iterator[dict[str, Any]]:
-    """The preview of each team that is charged, then the notes that the open month has issued, as if numbered."""
+    """Yield the preview of each team that is charged, then the notes that the open month has issued, as if numbered."""
     setup, teams = billing_setup(), Team.objects.in_bulk(field_name="code")
     for (code, shadow), charges in sorted(charges_by_invoice(assessment.charges).items()):
         if not shadow:
@@ -126,7 +127,7 @@ def _documents(period: BillingPeriod, name: str, assessment: RatingResult) -> It
 
 
 def _left_out(report: Report, assessment: RatingResult) -> list[dict[str, Any]]:
-    """Usage that nobody owns or prices, gaps, teams that cannot be rated: the estimate is without them, and says so."""
+    """Return what the estimate lacks: usage without owner or price, gaps, and teams that cannot be rated."""
     sums: dict[tuple[str, str], list[Decimal]] = defaultdict(list)
     for item in report.blocking:
         if item.kind != "team_unrated":

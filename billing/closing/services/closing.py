@@ -1,8 +1,8 @@
-"""Closing a month: once, completely, or not at all.
+"""Close of a month: once, completely, or not at all.
 
 The month is checked and rated while usage comes in. Two transactions follow. The first locks ingest for an instant, in
-which it sets the cut-off and asks whether anything that was rated has changed. The second writes charges and drafts: of
-that rating where nothing has, else of another one as of the close. If the process dies between them, the period stays in
+which it sets the cut-off and tests whether any rating input has changed. The second writes charges and drafts: of
+that rating if none has, else of another one as of the close. If the process dies between them, the period stays in
 `closing`, and the next run rates it again and finishes it with the same result.
 """
 
@@ -43,7 +43,7 @@ from pricing.rating import Charge
 
 
 class TeamsBlockedError(PeriodError):
-    """Teams whose facts are broken are blocked; the others are billed. The period is closing until these are, too."""
+    """Error: teams with broken facts are blocked, the others are billed. The period is closing until all are billed."""
 
     code = "teams_blocked"
 
@@ -65,7 +65,7 @@ class TeamsBlockedError(PeriodError):
 
 
 class CloseRefusedError(UserError):
-    """Exceptions that are neither solved nor waived block the close."""
+    """Error: exceptions that are neither solved nor waived block the close."""
 
     code = "close_refused"
 
@@ -75,7 +75,7 @@ class CloseRefusedError(UserError):
 
 
 def _blocked_by(report: Report) -> Message:
-    """The exceptions that block a close, by their number; where there is none, the reconciliation that fails."""
+    """Return the number of exceptions that block a close; without any, the reconciliation that fails."""
     count = len(report.blocking)
     failing = next((check for check in report.checks if check.holds and not check.ok), None)
     if not count and failing is not None:
@@ -90,7 +90,7 @@ def _blocked_by(report: Report) -> Message:
 
 @dataclass(frozen=True)
 class Closed:
-    """What a close brought about."""
+    """Outcome of a close."""
 
     period: BillingPeriod
     invoices: int
@@ -118,9 +118,9 @@ def _require_closable(report: Report) -> None:
 
 
 def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None = None) -> RatingResult | None:
-    """Set the cut-off of an open month that can be closed; its rating, where that is what the close bills.
+    """Set the cut-off of an open month that can be closed; return its rating if that is what the close bills.
 
-    A month that was opened again since somebody looked is checked while ingest waits.
+    A month that was opened again since it was checked is checked while ingest waits.
     """
     with transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
@@ -128,6 +128,7 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
             return None
         ingest_lock_exclusive()
         _refuse_beside_unbilled_close()
+        # no owner or price may change between the comparison of inputs and the new epoch
         reference_data_lock()
         report, rated = (checked or close_check(period, now=now)).at_cut_off(period, now=now)
         _require_closable(report)
@@ -142,7 +143,10 @@ def _cut_off(month: str, actor: str, now: datetime, checked: CloseCheck | None =
 
 
 def _refuse_beside_unbilled_close() -> None:
-    """A close that has billed nothing yet may be taken back; another one behind it would have billed its late usage."""
+    """Raise PeriodError while a close has billed nothing yet.
+
+    That close may be withdrawn; another one behind it would have billed its late usage.
+    """
     for period in BillingPeriod.objects.filter(status=BillingPeriod.Status.CLOSING).order_by("close_seq"):
         if not _live(period).exists():
             raise PeriodError(Message(
@@ -157,7 +161,7 @@ def _bill(
 ) -> Closed:
     """Write charges and drafts of a period whose cut-off is set; `rated`: as its close sees it, None to rate it again.
 
-    The close is of whoever set the cut-off; `actor` says who is behind that name, if it is theirs.
+    The close belongs to the person who set the cut-off; `actor` adds who acts under that name, if it is the same.
     """
     with parallel_reads(), transaction.atomic():
         period = BillingPeriod.objects.select_for_update().get(month=month)
@@ -173,6 +177,7 @@ def _bill(
         if rated is None:
             report_progress("rate", 0, 0)
             rated = rate_period(window=window, zone=period.zone, close_seq=period.close_seq)
+        # with a rating of the check the cut-off has compared the inputs: nothing can be missing
         lost = reads is not None and (unbillable(rated, reads.held()) or bool(reads.altered()))
         blocked = [] if lost else _write(period, rated, now, report_progress)
         if lost:
@@ -181,6 +186,7 @@ def _bill(
             pool_times_write(assessment=rated, close_seq=period.close_number)
             _closed(period, now, usage())
     if lost:
+        # raised after the commit: the withdrawal of the cut-off must stay
         raise CloseRefusedError(build_report(period, now=now, thorough=False))
     if blocked:
         raise TeamsBlockedError(month, blocked, _live(period).count())
@@ -188,16 +194,16 @@ def _bill(
 
 
 def unbillable(assessment: RatingResult, held: Decimal) -> bool:
-    """Whether not all usage could be billed, so that nobody is; `held`: device-microseconds in one sum that nothing cuts."""
+    """Return True if some usage could not be billed, so that nothing is; `held`: control total of device-microseconds."""
     missing = assessment.unowned or assessment.unpriced or assessment.entangled
     return bool(missing) or not all(check.ok for check in accounted(assessment, held))
 
 
 def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: datetime) -> None:
-    """Open a month again of which nothing was written: usage came in at the last moment that has no owner or no price,
-    or a team cannot be rated on which hangs what others pay.
+    """Open a month again of which nothing was written: usage without owner or price came in at the last moment, or charges
+    of other teams depend on a team that cannot be rated.
 
-    While the period is `closing`, owners and prices are locked, so that nobody could repair it.  Raises PeriodError where
+    While the period is `closing`, owners and prices are locked, so that nobody could repair it.  Raises PeriodError if
     teams are billed already.
     """
     if _live(period).exists():
@@ -229,7 +235,7 @@ def _take_cut_off_back(period: BillingPeriod, assessment: RatingResult, now: dat
 def _write(
     period: BillingPeriod, assessment: RatingResult, now: datetime, report_progress: ProgressCallback
 ) -> list[BlockedTeam]:
-    """Write what is not written yet: every team, or after a close that blocked some, those; returns who is blocked now."""
+    """Write what is not written yet: every team, or those that an earlier attempt blocked; return the blocked teams."""
     close_seq, again = period.close_number, period.held_teams.exists()
     if again and (moved := differing(period, assessment)):
         raise PeriodError(Message(
@@ -248,6 +254,7 @@ def _write(
     if not again:
         idle_shares_write(assessment=assessment, close_seq=close_seq)
         layouts_write(assessment.layouts, close_seq)
+    # replaced by the teams that this attempt blocks
     period.held_teams.all().delete()
     for item in blocked:
         item.period, item.held_at = period, now
@@ -259,7 +266,7 @@ def _write(
 
 
 def _closed(period: BillingPeriod, now: datetime, usage: Mapping[str, str]) -> None:
-    """Mark a period closed; `usage`: the digest of what was billed, for the audit chain."""
+    """Mark a period closed; `usage`: the digest of the billed usage, for the audit chain."""
     period.status, period.closed_at = BillingPeriod.Status.CLOSED, now
     period.save()
     totals = list(_live(period).values_list("total", flat=True))
@@ -274,6 +281,7 @@ def _live(period: BillingPeriod) -> QuerySet[Invoice]:
 
 
 def draft_all(period: BillingPeriod, charges: list[Charge], report_progress: ProgressCallback) -> None:
+    """Build the drafts of a period from its charges, one per team and mode."""
     setup, teams = billing_setup(), Team.objects.in_bulk(field_name="code")
     grouped, windows = charges_by_invoice(charges), month_windows()
 

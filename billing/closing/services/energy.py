@@ -1,4 +1,4 @@
-"""Telling what a meter of the building counted."""
+"""Reports of meter readings of the building."""
 
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -17,7 +17,7 @@ MOST = Decimal("1e12")
 
 
 class ReadingError(UserError, ValueError):
-    """A reading that cannot be."""
+    """Error: an impossible meter reading."""
 
     code = "meter_reading"
 
@@ -25,9 +25,9 @@ class ReadingError(UserError, ValueError):
 def meter_reading_put(
     *, month: str, cluster: str, metered: str, shared: str, source: str, actor: str, now: datetime
 ) -> MeterReading:
-    """Report how many kWh a cluster took in a month at the building's meter, and how many of them are shared by plan.
+    """Store the kWh that a cluster took in a month at the building's meter, and how many of them are shared by plan.
 
-    The last report counts; of a closed month it only informs.  Raises ReadingError.
+    The last report counts; for a closed month it only informs.  Raises ReadingError.
     """
     if not cluster.strip() or len(cluster) > 512:
         raise ReadingError(Message("cluster: name the cluster as its agent does"))

@@ -1,7 +1,7 @@
 """Operations: the intent lives in the database, so that neither the broker nor any worker can lose it.
 
-Whoever runs one has the advisory lock of (kind, month): PostgreSQL gives it back when the runner dies,
-and what the runner does is itself idempotent. A wake-up that the broker loses is sent again by the scheduler.
+A runner holds the advisory lock of (kind, month): PostgreSQL releases it when the runner dies,
+and each operation is itself idempotent. A wake-up that the broker loses is sent again by the scheduler.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def _assess(operation: Operation, now: datetime, report_progress: ProgressCallba
 
 
 def _focus(operation: Operation, now: datetime, report_progress: ProgressCallback) -> Message:
-    from billing.exports.focus.conformance import ConformanceError  # 50 MB of Arrow, which no other operation needs
+    from billing.exports.focus.conformance import ConformanceError  # loads 50 MB of Arrow, which no other operation needs
     from billing.exports.services.focus import UnexplainedError
     from billing.exports.services.focus_rows import focus_make
 
@@ -71,7 +71,7 @@ KINDS: dict[str, Callable[[Operation, datetime, ProgressCallback], Message]] = {
 def operation_request(
     *, kind: str, month: str, actor: str, wake: Callable[[int], None] | None = None, parameters: dict[str, Any] | None = None
 ) -> Operation:
-    """Record what is to be done; `wake` is called with its id once that is committed."""
+    """Store an operation; `wake` is called with its id once that is committed."""
     if kind not in KINDS:
         raise ValueError(f"operation {kind!r} is none of {', '.join(KINDS)}")
     with transaction.atomic():
@@ -83,21 +83,23 @@ def operation_request(
 
 
 def operations_pending() -> list[int]:
-    """Ids of what is still to be done, oldest first."""
+    """Return the ids of pending operations, oldest first."""
     return list(Operation.objects.filter(status=Operation.Status.PENDING).order_by("id").values_list("id", flat=True))
 
 
 def operation_run(*, operation_id: int, wait: bool = True, report_progress: ProgressCallback = no_progress) -> Operation:
-    """Bring an operation about, unless it is done; with `wait=False` leave it to the process at work on it. Its row and
-    `report_progress` get how far it is.
+    """Run an operation unless it is done; with `wait=False` leave it to a process that already runs it. Its row and
+    `report_progress` get the progress.
 
     A refusal of the close is an outcome, with its `message`; any other error leaves the operation pending for the next
     runner and is raised.
     """
     operation = Operation.objects.get(pk=operation_id)
+    # PostgreSQL takes a signed integer of 32 bits
     key = crc32(f"{operation.kind} {operation.month}".encode()) - 2**31
     with advisory_lock(OPERATION_LOCK, key, wait=wait) as claimed:
         operation.refresh_from_db()
+        # another process may have finished it while this one waited for the lock
         if not claimed or operation.status != Operation.Status.PENDING:
             return operation
         Operation.objects.filter(pk=operation.pk).update(attempts=operation.attempts + 1)

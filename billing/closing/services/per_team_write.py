@@ -1,7 +1,7 @@
-"""Writing the charges and drafts of a close team by team, so that one whose facts are broken blocks only itself.
+"""Writes of a close's charges and drafts by team, so that a team with broken facts blocks only itself.
 
-All teams are written at once, which is fast. Only where the database or the arithmetic refuses that, each is written in a
-savepoint of its own: nothing is kept of those that are refused, the others are billed as ever.
+All teams are written at once, which is fast. Only if the database or the arithmetic refuses that, each is written in a
+savepoint of its own: nothing is stored of those that are refused, the others are billed as usual.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 def write_teams(assessment: RatingResult, write: Callable[[RatingResult], None]) -> list[BlockedTeam]:
-    """Have `write` store what teams are charged, within a transaction; returns who could not be billed, not stored yet."""
+    """Let `write` store the teams' charges, in a transaction; return the teams that could not be billed, not stored yet."""
     blocked = []
     if _refusal("the teams cannot be billed at once: each is billed by itself", assessment, write):
         for team, own in sorted(by_team(assessment).items()):
@@ -33,7 +33,7 @@ def write_teams(assessment: RatingResult, write: Callable[[RatingResult], None])
 
 
 def _refusal(words: str, assessment: RatingResult, write: Callable[[RatingResult], None]) -> Exception | None:
-    """What a write in a savepoint of its own raises, which is logged; None where it is stored.
+    """Return the error that a write in a savepoint of its own raises, which is logged; None if it is stored.
 
     A lost connection or a deadlock is no team's own: it is raised and ends the whole close, which is tried again.
     """
@@ -49,7 +49,7 @@ def _refusal(words: str, assessment: RatingResult, write: Callable[[RatingResult
 
 
 def _amount(charges: Iterable[Charge]) -> Decimal | None:
-    """The sum of charges; None where that cannot be computed."""
+    """Return the sum of charges; None if it cannot be computed."""
     try:
         return sum((charge.amount for charge in charges if not charge.key.platform), Decimal("0.00"))
     except (ArithmeticError, LookupError, TypeError, ValueError):

@@ -1,10 +1,10 @@
-"""Opening a month again: asked for by one person, approved by another, and only while nothing of it was issued.
+"""Reopening of a month: requested by one person, approved by another, and only while nothing of it was issued.
 
-The month is closed, or in the middle of a close that holds teams or that died.
+The month is closed, or in the middle of a close that blocks teams or that died.
 
-An issued document never changes, and what follows from it is corrected with notes. A month that has neither yet can be
-closed anew: its drafts are voided, its close no longer counts, and the next close bills the month with all that was
-learned since. Off unless the set-up says `reopening: two-persons`.
+An issued document never changes, and is corrected with notes. A month without issued documents or notes can be
+closed anew: its drafts are voided, its close no longer counts, and the next close bills the month with everything
+reported since. Off unless the set-up says `reopening: two-persons`.
 """
 
 from datetime import datetime
@@ -32,13 +32,13 @@ DONE = {Action.APPROVED: Message("approved"), Action.REJECTED: Message("turned d
 
 
 class ReopeningError(UserError, ValueError):
-    """A month that cannot be opened again as asked."""
+    """Error: a month that cannot be opened again as requested."""
 
     code = "reopening"
 
 
 class ReopeningKind(Kind[PeriodReopening]):
-    """Opening a closed month again: finance asks, one person of those who approve decides."""
+    """Proposal to open a closed month again: finance asks, one approver decides."""
 
     name = "reopening"
     model = PeriodReopening
@@ -71,14 +71,14 @@ class ReopeningKind(Kind[PeriodReopening]):
         return ReopeningError(text)
 
     def authorise(self, row: PeriodReopening, actor: str, action: str) -> None:
-        """Approvers open a month again; finance may turn a request down, too."""
+        """Raise unless the actor may decide: approvers open a month again; finance may reject a request, too."""
         if action == Action.APPROVED:
             require_right(actor, Message("open %(month)s again", month=row.month), Right.APPROVE)
         else:
             require_right(actor, Message("turn a reopening down"), Right.APPROVE, Right.CLOSE)
 
     def approval(self, row: PeriodReopening, actor: str, now: datetime) -> Approval:
-        """Void the drafts and take the close back, while all ingest is held for an instant, as by the close."""
+        """Return the action that voids the drafts and withdraws the close; ingest is locked meanwhile, as by a close."""
         ingest_lock_exclusive()
         period = _reopenable(row.month)
         if period.close_seq != row.close_seq:
@@ -90,7 +90,7 @@ class ReopeningKind(Kind[PeriodReopening]):
         return Approval(partial(_reopen, row, period, now), outcome=outcome)
 
     def detail(self, row: PeriodReopening, step: Step) -> dict[str, Any]:
-        """Who asked, for which close, and what the approval did."""
+        """Return the requester, the close, and the effect of the approval."""
         detail = {"reason": row.reason, "requested_by": row.requested_by, "close_seq": row.close_seq}
         if step.action == Action.APPROVED:
             detail |= {"approved_by": step.actor, "drafts": row.drafts}
@@ -103,7 +103,7 @@ register(REOPENING)
 
 
 def reopening_request(*, month: str, reason: str, actor: str, now: datetime) -> PeriodReopening:
-    """Ask that a month be opened again; nothing changes before somebody else approves it.
+    """Ask that a month be opened again; nothing changes before another person approves it.
 
     Raises ReopeningError, AuthorityError.
     """
@@ -117,12 +117,12 @@ def reopening_request(*, month: str, reason: str, actor: str, now: datetime) -> 
 
 
 def reopening_approve(*, reopening_id: int, actor: str, now: datetime) -> PeriodReopening:
-    """Open the month again: another person than who asked.  Raises ReopeningError, AuthorityError."""
+    """Open the month again, as another person than the requester.  Raises ReopeningError, AuthorityError."""
     return approve(REOPENING, reopening_id, actor=actor, now=now)
 
 
 def reopening_reject(*, reopening_id: int, reason: str, actor: str, now: datetime) -> PeriodReopening:
-    """Turn a request down, or take one's own back.  Raises ReopeningError, AuthorityError."""
+    """Reject a request, or withdraw one's own.  Raises ReopeningError, AuthorityError."""
     return reject(REOPENING, reopening_id, actor=actor, now=now, comment=reason)
 
 
@@ -144,9 +144,7 @@ def reopening_step(*, step: str, month: str, reason: str, actor: str, now: datet
 
 
 def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None) -> Message | None:
-    """Why a month cannot be opened again, in a sentence that says what to do instead; None where it can. `setup` where
-    it is read already.
-    """
+    """Return why a month cannot be opened again, and what to do instead; None if it can. `setup`: if it is read already."""
     month = period.month
     if (setup or billing_setup()).reopening != BillingSetup.Reopening.TWO_PERSONS:
         return Message(
@@ -180,7 +178,7 @@ def why_not_reopenable(period: BillingPeriod, setup: BillingSetup | None = None)
 
 
 def _reopenable(month: str) -> BillingPeriod:
-    """The month, locked with its drafts, so that nobody issues one of them meanwhile.  Raises ReopeningError."""
+    """Return the month, locked with its drafts, so that none of them is issued meanwhile.  Raises ReopeningError."""
     period = BillingPeriod.objects.select_for_update().filter(month=month).first()
     if period is None:
         raise ReopeningError(Message("period %(month)s is open: only a closed month is opened again", month=month))
@@ -197,11 +195,11 @@ def _reopen(row: PeriodReopening, period: BillingPeriod, now: datetime) -> None:
     period.status, period.close_seq = BillingPeriod.Status.OPEN, None
     period.closed_at, period.closed_by = None, ""
     period.save()
-    RatingSnapshot.objects.filter(month=period.month).delete()  # of the closed month, or of before its close
+    RatingSnapshot.objects.filter(month=period.month).delete()  # made for the close, or before it
 
 
 def _void_drafts(period: BillingPeriod, reason: str) -> None:
-    """Void what the close drafted, showback included; each stays readable, with the reason."""
+    """Void the drafts of the close, showback included; each stays readable, with the reason."""
     for draft in period.invoices.exclude(status=Invoice.Status.VOID).order_by("team__code", "id"):
         draft.status, draft.approved_by = Invoice.Status.VOID, ""
         draft.void_reason = f"{period.month} was opened again: {reason}"

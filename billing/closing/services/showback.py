@@ -1,4 +1,4 @@
-"""Switching a team between being shown and being charged, from an open month on."""
+"""Billing modes: switch a team between showback and charging, from an open month on."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,7 +17,7 @@ from metering.messages import Message, UserError
 
 
 class ModeError(UserError, ValueError):
-    """A switch that cannot be made as asked."""
+    """Error: a switch that cannot be made as requested."""
 
     code = "billing_mode"
 
@@ -36,7 +36,7 @@ def billing_mode_put(
 def billing_modes_put(
     *, teams: Iterable[str], from_month: str, mode: str, reason: str, actor: str, now: datetime
 ) -> list[BillingMode]:
-    """The same for several teams: all of them or none.  Raises ModeError, AuthorityError."""
+    """Switch several teams: all of them or none.  Raises ModeError, AuthorityError."""
     if mode not in BillingMode.Mode.values:
         raise ModeError(Message(
             "mode %(mode)s is none of %(names)s", mode=repr(mode), names=", ".join(BillingMode.Mode.values)
@@ -49,7 +49,7 @@ def billing_modes_put(
         raise ModeError(Message("from_month %(month)s: %(error)s", month=repr(from_month), error=str(error))) from error
     facts = {"mode": mode, "reason": reason, "set_by": actor, "set_at": now}
     with transaction.atomic():
-        ingest_lock_shared()  # no month is cut off while this looks
+        ingest_lock_shared()  # no month is cut off before this transaction ends
         closed = BillingPeriod.objects.exclude(close_seq=None).filter(month__gte=from_month).first()
         if closed is not None:
             raise ModeError(Message(

@@ -1,4 +1,4 @@
-"""Keeping the last rating of large months, so that no page and no close waits for one that nothing has changed since."""
+"""Writes of snapshots: the last rating of large months, so that no page or close waits for an unchanged one."""
 
 import time
 from collections.abc import Mapping
@@ -42,16 +42,16 @@ from metering.messages import Message
 
 SNAPSHOT_LOCK, REFRESH_LOCK = 0x5056, 0x5057
 MONTHS_KEPT = 3
-"""How many of the newest months the scheduler rates."""
+"""Number of the newest months that the scheduler rates."""
 
 
 def snapshot_make(
     period: BillingPeriod, *, now: datetime, at_leisure: bool = False
 ) -> tuple[RatingSnapshot | None, RatingResult]:
-    """Rate a month as it is known now, or as its close saw it, and keep the result where it is large.
+    """Rate a month as it is known now, or as its close saw it, and store the result if it is large.
 
-    at_leisure: where nobody waits for it: with its fingerprint, and with what pages show beside it; of a small month just
-    that it is small.
+    at_leisure: nobody waits for the result: also store its fingerprint, and the extras of pages; for a small month only its
+    size.
     """
     started, proof = time.monotonic(), {"close_seq": period.close_seq, "input_fingerprint": "", "names": None}
     with collector_paused():
@@ -75,7 +75,7 @@ def _rated(period: BillingPeriod) -> RatingResult:
 
 
 def _rated_with(proof: dict[str, Any], period: BillingPeriod) -> RatingResult:
-    """The rating as of one instant, and in `proof` the fingerprint under which it is valid."""
+    """Rate as of one instant, and put the fingerprint under which the rating is valid in `proof`."""
     window, close_seq = period.window, period.close_seq
     with one_snapshot(beside=True):
         rated = _rated(period)
@@ -89,7 +89,7 @@ def _rated_with(proof: dict[str, Any], period: BillingPeriod) -> RatingResult:
 def _beside(
     period: BillingPeriod, rated: RatingResult, contents: Mapping[str, TeamContent], now: datetime
 ) -> tuple[Beside, Compared]:
-    """Use by hour of the week of what is charged, or where nothing is, of what is only shown; and the month before."""
+    """Return the weekly use of charged lines, or if there are none of showback lines, and the comparison of months."""
     charged = [line.key for content in contents.values() for line in content.charged]
     keys = charged or [line.key for content in contents.values() for line in content.shadow]
     compared = Compared() if rated.reference_data is None else Compared.of(period, rated.reference_data, now)
@@ -99,7 +99,7 @@ def _beside(
 def _keep(
     month: str, facts: dict[str, Any], rated: RatingResult, contents: Mapping[str, TeamContent], compared: Compared
 ) -> RatingSnapshot:
-    """Store a snapshot in place of the last. A team that only the month before had is kept for what it is compared with."""
+    """Store a snapshot in place of the last. A team only in the month before is stored for the comparison."""
     mine = by_team(rated) if contents else {}
     teams = [(team, team_bytes(mine.get(team, TeamRating()))) for team in sorted(mine.keys() | compared.teams.keys())]
     digest = content_sha256(facts["input_fingerprint"], facts["result"], teams)
@@ -122,7 +122,7 @@ def _sums(content: TeamContent) -> KeptSums:
 
 
 def report_make(period: BillingPeriod, rated: RatingResult | None, *, now: datetime) -> None:
-    """Make the whole report of a month whose snapshot is kept, and keep it with that; `rated` where the caller has it."""
+    """Make the whole report of a month that has a snapshot, and store it there; `rated`: if the caller has it."""
     started = time.monotonic()
     found = report_kept(found_in(period, now, rated))
     took = round((time.monotonic() - started) * 1000)
@@ -130,7 +130,7 @@ def report_make(period: BillingPeriod, rated: RatingResult | None, *, now: datet
 
 
 def month_assess(*, month: str, now: datetime) -> Message:
-    """Rate a month for its pages, whatever is kept of it; returns what was done in words."""
+    """Rate a month for its pages, whatever is stored; return what was done in words."""
     period = period_of(month)
     _, rated = snapshot_make(period, now=now, at_leisure=True)
     if large(size_of(rated)):
@@ -140,8 +140,9 @@ def month_assess(*, month: str, now: datetime) -> Message:
 
 
 def snapshots_refresh() -> int:
-    """Rate the newest months again that have changed, where it is time to, unless somebody is at it; returns how often it
-    rated a month or made its report.
+    """Rate the newest months again that have changed and are due, unless another process does.
+
+    Returns how often a month was rated or a report made.
     """
     with advisory_lock(REFRESH_LOCK, wait=False) as taken:
         return sum(each_apart(_newest_periods(), lambda period: _refresh(period, timezone.now()))) if taken else 0
@@ -158,6 +159,7 @@ def _newest_periods() -> list[BillingPeriod]:
 
 
 def _refresh(period: BillingPeriod, now: datetime) -> int:
+    # without the columns of many megabytes
     kept = RatingSnapshot.objects.defer("result", "beside", "report").filter(month=period.month).first()
     rated, done = None, 0
     if not _current(kept, period, now):
@@ -170,7 +172,7 @@ def _refresh(period: BillingPeriod, now: datetime) -> int:
 
 
 def _current(kept: RatingSnapshot | None, period: BillingPeriod, now: datetime) -> bool:
-    """Whether pages need no other rating: it is valid, or it is not time yet; a closed month is rated once."""
+    """Return True if pages need no new rating: it is valid, or not due yet; a closed month is rated once."""
     if kept is None or kept.as_of is None or kept.close_seq != period.close_seq:
         return False
     if period.status == BillingPeriod.Status.CLOSED or not due(kept.as_of, kept.took_ms, now):
@@ -179,12 +181,13 @@ def _current(kept: RatingSnapshot | None, period: BillingPeriod, now: datetime) 
         return False
     valid = kept.input_fingerprint == fingerprint_now(window=period.window, zone=period.zone)
     if valid:
+        # still valid: the next check is due as if it had been rated now
         RatingSnapshot.objects.filter(pk=kept.pk, input_fingerprint=kept.input_fingerprint).update(as_of=now)
     return valid
 
 
 def _report_due(kept: RatingSnapshot, period: BillingPeriod, now: datetime) -> bool:
-    """Of a closed month once after the close and then once a day."""
+    """Return True if the report is due: for a closed month once after the close and then once a day."""
     if period.closed_at is None or kept.report_as_of is None or kept.report_as_of < period.closed_at:
         return due(kept.report_as_of, kept.report_took_ms, now) or period.closed_at is not None
     return now - kept.report_as_of >= timedelta(days=1)

@@ -1,4 +1,4 @@
-"""Waivers: somebody answers for an exception that cannot be solved, with a reason and until a day."""
+"""Waivers: a person takes responsibility for an exception that cannot be solved, with a reason and until a day."""
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
@@ -19,7 +19,7 @@ from metering.names import visible
 
 
 class WaiverError(UserError, ValueError):
-    """An exception that may not be waived."""
+    """Error: an exception that may not be waived."""
 
     code = "waiver"
 
@@ -32,10 +32,9 @@ def exception_waive(
     *, period: BillingPeriod, kind: str, subject: str, reason: str, actor: str, now: datetime, until: date | None = None,
     quantity: Decimal | None = None,
 ) -> ExceptionWaiver:  # fmt: skip
-    """Let the close go on despite an exception, up to the `quantity` that the person saw, or its present one, and until a
-    local day, that day included (31 days on where none is given): what comes on top, or a close after that day, is held
-    again.
+    """Waive an exception up to the `quantity` that the person saw, or its present one, until a local day, that day included.
 
+    The default is 31 days from now. A larger quantity, or a close after that day, is blocked again.
     Usage without owner or price cannot be waived: it must be solved.  Raises WaiverError.
     """
     if kind not in WAIVABLE:
@@ -62,10 +61,9 @@ def exceptions_waive(
     *, period: BillingPeriod, seen: Iterable[tuple[str, str, Decimal]], reason: str, actor: str, now: datetime,
     until: date | None = None,
 ) -> int:  # fmt: skip
-    """The same for several exceptions that have one cause, by kind, subject and quantity: all of them or none; returns how
-    many.
+    """Waive several exceptions of one cause, by kind, subject and quantity, all of them or none; return how many.
 
-    `seen`: those that the person saw; what came since stays.  Raises WaiverError.
+    `seen`: those that the person saw; later ones still block.  Raises WaiverError.
     """
     wanted = list(dict.fromkeys(seen))
     if not reason.strip():
@@ -99,6 +97,7 @@ def _found(
 def _store(
     period: BillingPeriod, found: ReportedException, seen: Decimal | None, reason: str, actor: str, expires_at: datetime
 ) -> ExceptionWaiver:
+    # never more than was seen: an increase since then blocks again
     quantity = found.quantity if seen is None else min(seen, found.quantity)
     facts = {"reason": reason, "waived_by": actor, "quantity": quantity, "expires_at": expires_at}
     waiver, _ = ExceptionWaiver.objects.update_or_create(
@@ -111,7 +110,7 @@ def _store(
 
 
 def _expiry(period: BillingPeriod, last_day: date | None, now: datetime) -> datetime:
-    """Local midnight after the last day.  Raises WaiverError."""
+    """Return local midnight after the last day.  Raises WaiverError."""
     today = day_of(now, period.zone)
     day = today + timedelta(days=DEFAULT_DAYS) if last_day is None else last_day
     if not today <= day <= today + timedelta(days=LONGEST_DAYS):
@@ -122,7 +121,7 @@ def _expiry(period: BillingPeriod, last_day: date | None, now: datetime) -> date
 
 
 def last_day(text: str | None) -> date | None:
-    """A day as people write it, None for nothing.  Raises WaiverError."""
+    """Parse a day as people write it, None for nothing.  Raises WaiverError."""
     if not text:
         return None
     try:

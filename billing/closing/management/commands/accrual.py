@@ -1,4 +1,4 @@
-"""`manage.py accrual 2026-10 --out FILE`"""
+"""Command `manage.py accrual 2026-10 --out FILE`."""
 
 from argparse import ArgumentParser
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`manage.py exception_waive 2026-10 KIND SUBJECT --reason ... --by USER`"""
+"""Command `manage.py exception_waive 2026-10 KIND SUBJECT --reason ... --by USER`."""
 
 from argparse import ArgumentParser
 from typing import Any

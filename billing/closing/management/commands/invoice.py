@@ -1,4 +1,4 @@
-"""`manage.py invoice preview|void|rebuild|settle|mode`"""
+"""Command `manage.py invoice preview|void|rebuild|settle|mode`."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py invoice_issue 2026-10`"""
+"""Command `manage.py invoice_issue 2026-10`."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py meter_reading 2026-10 --cluster hq-1 --kwh 12345.6 --source "PDU export" --by USER`"""
+"""Command `manage.py meter_reading 2026-10 --cluster hq-1 --kwh 12345.6 --source "PDU export" --by USER`."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py period_close 2026-10`"""
+"""Command `manage.py period_close 2026-10`."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py period_recount 2026-10 --tokens records.parquet`, `manage.py period_recount 2026-10 --sealed URL`"""
+"""Command `manage.py period_recount 2026-10 --tokens records.parquet`, or `--sealed URL`."""
 
 import tempfile
 from argparse import ArgumentParser
@@ -73,7 +73,7 @@ class Command(AppCommand):
 
 @contextmanager
 def _summing(period: BillingPeriod, tokens: Path | None, sealed: str, engine: str) -> Iterator[TokenEngine]:
-    """An engine over a file, or over the files of the last seal of the month in an archive, as far as its close knew."""
+    """Yield an engine over a file, or over the files of the month's last seal in an archive, as far as its close knew."""
     if engine != DUCKDB and not engine.startswith("spark://"):
         fail(f"--engine {engine!r}: must be {DUCKDB} or spark://host:port")
     if engine != DUCKDB and tokens is not None:
@@ -88,7 +88,7 @@ def _summing(period: BillingPeriod, tokens: Path | None, sealed: str, engine: st
     here = [seal for seal in found if seal.address == archive.address]
     if engine != DUCKDB and not isinstance(archive, Folder):
         fail("--engine spark://... needs an archive in a folder that master, workers and this machine share")
-    seal = replace((here or found)[-1], address=archive.address)  # a copy of an archive is as good: its hashes say so
+    seal = replace((here or found)[-1], address=archive.address)  # a copy of an archive will do: its hashes are checked
     bar = progress(seal.bytes, "reading the seal")
     with tempfile.TemporaryDirectory() as scratch:
         files = sealed_files(seal, "tokens", Path(scratch), bar)
@@ -108,7 +108,7 @@ def _document(item: Difference) -> str:
 
 
 def _as_json(found: Recount) -> dict[str, Any]:
-    """The amount and the prices as decimal strings, tokens as they are counted."""
+    """Return the recount with amount and prices as decimal strings, tokens as integers."""
     document = asdict(found) | {"amount": amount_text(found.amount)}
     for row in document["differences"]:
         for side in ("billed", "recounted"):

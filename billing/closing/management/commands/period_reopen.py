@@ -1,4 +1,4 @@
-"""`manage.py period_reopen request|approve|reject 2026-10 --by USER`"""
+"""Command `manage.py period_reopen request|approve|reject 2026-10 --by USER`."""
 
 from argparse import ArgumentParser
 from typing import Any

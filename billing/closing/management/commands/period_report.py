@@ -1,4 +1,4 @@
-"""`manage.py period_report 2026-10 [--json]`"""
+"""Command `manage.py period_report 2026-10 [--json]`."""
 
 from argparse import ArgumentParser
 from decimal import Decimal

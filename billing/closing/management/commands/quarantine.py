@@ -1,4 +1,4 @@
-"""`manage.py quarantine [--month 2026-10]`, `quarantine --dismiss ID --reason ...` and `quarantine --replay ID ...`"""
+"""Command `manage.py quarantine [--month 2026-10]`, `quarantine --dismiss ID --reason ...`, `quarantine --replay ID ...`."""
 
 from argparse import ArgumentParser
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`manage.py usage_drop --by USER`, `manage.py usage_drop 2026-10 --by USER`"""
+"""Command `manage.py usage_drop [2026-10] --by USER`."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -63,6 +63,7 @@ class Command(AppCommand):
     def _drop(self, period: BillingPeriod, actor: str) -> int:
         closed = ClosedMonth(period.month, period.window, period.zone, period.close_number)
         begun = {item.folder for item in archived_months() if item.month == period.month}
+        # a removal that was interrupted continues with the seal it began with
         found = [seal for seal in seals(period.month) if not begun or seal.folder in begun]
         if not found:
             raise SealError(f"{period.month}: was never sealed; see `manage.py usage_seal`")
@@ -77,7 +78,7 @@ class Command(AppCommand):
 
 
 def _is_old(period: BillingPeriod) -> bool:
-    """Whether so many whole months lie between a month and the one of today."""
+    """Return True if TOKEN_RETENTION_MONTHS whole months lie between a month and the current one."""
     latest = period.month
     for _ in range(settings.TOKEN_RETENTION_MONTHS):
         latest = next_month(latest)

@@ -1,4 +1,4 @@
-"""`manage.py usage_partition --by USER`"""
+"""Command `manage.py usage_partition --by USER`."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py usage_restore 2026-10 --by USER`"""
+"""Command `manage.py usage_restore 2026-10 --by USER`."""
 
 from argparse import ArgumentParser
 from typing import Any

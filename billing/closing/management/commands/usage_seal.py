@@ -1,4 +1,4 @@
-"""`manage.py usage_seal 2026-10 --out s3://bucket/prefix --by USER`, `manage.py usage_seal --verify`"""
+"""Command `manage.py usage_seal 2026-10 --out s3://bucket/prefix --by USER`, or `usage_seal --verify`."""
 
 from argparse import ArgumentParser
 from typing import Any
