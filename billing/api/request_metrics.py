@@ -28,7 +28,7 @@ IN_FLIGHT: Final = Gauge(
 )
 _CLASSES: Final = (
     ("/api/v1/usage/summary", "api"), ("/api/v1/usage/", "usage"), ("/api/v1/events", "usage"), ("/v1/", "usage"),
-    ("/api/v1/budgets/", "budgets"), ("/api/", "api"),
+    ("/api/v1/budgets/", "budgets"), ("/api/", "api"), ("/mcp", "api"),
     ("/healthz", "probes"), ("/readyz", "probes"), ("/metrics", "probes"), ("/static/", "static"),
 )  # fmt: skip
 

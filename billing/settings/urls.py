@@ -8,6 +8,7 @@ from django.views.defaults import page_not_found
 from django.views.i18n import set_language
 
 from billing.api.health import healthz, readyz
+from billing.api.mcp import McpEndpoint
 from billing.api.metrics import metrics
 from billing.api.telemetry import LogsEndpoint, TracesEndpoint
 from billing.settings.backchannel_logout import backchannel_logout
@@ -21,6 +22,7 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("api/v1/", include("billing.api.urls")),
+    path("mcp", McpEndpoint.as_view(), name="mcp"),
     path("v1/traces", TracesEndpoint.as_view(), name="otlp-traces"),  # default paths of OTLP exporters
     path("v1/logs", LogsEndpoint.as_view(), name="otlp-logs"),
     path("i18n/setlang/", set_language, name="set_language"),

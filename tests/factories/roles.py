@@ -187,6 +187,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/events/batch": ("POST", WRITE),
     "v1/traces": ("POST", WRITE),
     "v1/logs": ("POST", WRITE),
+    "mcp": ("POST", dict.fromkeys(WHO, 401)),  # asks for a token
     "api/v1/budgets": ("GET", LIST),
     "api/v1/budgets/check": ("GET", WRITE),
     "api/v1/^budgets/authorize(?P<client_path>/.*)?$": ("GET", WRITE),
