@@ -41,7 +41,7 @@ print(report)
 ROW = {
     "JobIDRaw": "1", "Cluster": "sandbox", "JobName": "a|b", "Account": "team-a", "User": "ann", "Partition": "main",
     "State": "COMPLETED", "ElapsedRaw": "3600", "Suspended": "00:00:00", "AllocTRES": "cpu=2,gres/gpu:h800=2",
-    "NodeList": "n1",
+    "NodeList": "n1", "QOS": "normal",
 }  # fmt: skip
 """A job of the table form, whose name contains the delimiter."""
 
