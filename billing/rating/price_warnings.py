@@ -52,8 +52,9 @@ def set_back_warning(listed: PriceVersion, now: datetime) -> Message | None:
     changes = [one for one in price_changes(plain_version(before), listed) if one.change != "same"]
     resources = {item.resource for item in listed.gpu}
     # a new price of a resource does reprice: until then its accelerator's price applied
-    gpus = {one.key.sku for one in changes if one.key.kind == "gpu" and (one.old is not None or one.key.sku in resources)}
-    models = {one.key.sku for one in changes if one.key.kind == "tokens" and one.old is not None}
+    devices = [one for one in changes if not one.key.token_class]
+    gpus = {one.key.sku for one in devices if one.old is not None or one.key.sku in resources}
+    models = {one.key.sku for one in changes if one.key.token_class and one.old is not None}
     held = GpuAllocation.objects.filter(observed_until__gt=window.start, started_at__lt=window.end)
     held = held.filter(Q(accelerator__in=gpus) | Q(resource__in=gpus))
     found = {name for pair in held.values_list("accelerator", "resource").distinct() for name in pair} & gpus

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from django.utils.translation import gettext, override
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, expect
 
 from billing.corrections.models import Correction, Dispute
 from billing.corrections.services.disputes import Claim, dispute_open, dispute_triage
@@ -20,53 +19,13 @@ from billing.tenancy.models import ApiToken, NamespaceOwnership
 from billing.usage.models import QuarantinedRecord
 from billing.usage.services.watermarks import watermark_advance
 from tests.browser.polling import PATIENCE
+from tests.browser.walks import MENU, Walk
 from tests.factories import money
 from tests.factories.browser import SIZES, picture, scenario, signed_in
 from tests.full_scenario import Scenario
 
 __all__ = ["scenario"]
 pytestmark = pytest.mark.django_db(transaction=True)
-MENU = 1
-"""On a phone the menu is behind a button: one click more."""
-
-
-class Walk:
-    """Somebody at a window, whose clicks are counted. Choices in lists and keys are none."""
-
-    def __init__(self, page: Page, language: str, *, phone: bool, decides: bool) -> None:
-        self.page, self.language, self.phone, self.decides, self.clicks = page, language, phone, decides, 0
-
-    def words(self, text: str) -> str:
-        with override(self.language):
-            return gettext(text)
-
-    def click(self, what: Locator) -> None:
-        self.clicks += 1
-        what.first.click()
-
-    def menu(self, address: str) -> None:
-        """An entry of the menu, by where it leads."""
-        if self.phone:
-            self.page.wait_for_load_state("domcontentloaded")
-            self.click(self.page.locator(".menu-button"))
-        self.click(self.page.locator(f"nav a[href^='{address}']"))
-        self.page.wait_for_url(f"**{address}**")
-
-    def inbox(self, address: str) -> None:
-        """What waits, by where it ends."""
-        self.menu("/inbox/")
-        self.click(self.page.locator(f"main .inbox a[href^='{address}']"))
-        self.page.wait_for_url(f"**{address}**")
-
-    def ends(self, button: str) -> None:
-        """The button that ends the task: pressed in the last walk, counted in each."""
-        found = self.page.locator("main").get_by_role("button", name=self.words(button), exact=True).first
-        expect(found).to_be_visible()
-        if self.decides:
-            with self.page.expect_navigation():
-                self.click(found)
-        else:
-            self.clicks += 1
 
 
 def can_i_close(walk: Walk) -> None:

@@ -13,7 +13,7 @@ from billing.inbox.services import findings_refresh
 from billing.invoices.services.periods import period_open
 from billing.rates.models import PriceDraft, PriceVersion
 from tests.browser.polling import PATIENCE
-from tests.browser.test_clicks import Walk
+from tests.browser.walks import Walk
 from tests.factories import apply, ingest_tokens, person, token_record
 from tests.factories.browser import SIZES, picture, signed_in
 from tests.factories.commands import since_2024

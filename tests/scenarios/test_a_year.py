@@ -4,8 +4,6 @@
 time), April, June, September and November 720, the others 744.
 """
 
-import csv
-import json
 from collections import defaultdict
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,9 +11,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import pyarrow.parquet as pq
 import pytest
-from django.core.management import call_command
 
 from billing.closing.services.closing import period_close
 from billing.corrections.services.disputes import Claim, dispute_open, dispute_uphold
@@ -26,6 +22,7 @@ from billing.invoices.services.invoices import invoices_issue
 from metering.intervals import billing_month
 from tests.factories import allocation_record, apply, ingest_allocations, person
 from tests.factories.corrections import issue, people, proofs_hold
+from tests.scenarios.totals import documented, exported, posted
 
 pytestmark = pytest.mark.django_db
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -181,32 +178,4 @@ def accounts() -> dict[str, Decimal]:
     sums: dict[str, Decimal] = defaultdict(Decimal)
     for document in (*Invoice.objects.select_related("team"), *Note.objects.select_related("team")):
         sums[document.team.code] += document.total
-    return dict(sums)
-
-
-def documented(month: str) -> dict[str, Decimal]:
-    """Total of every document of a month, by number."""
-    documents = [json.loads(text) for text in Invoice.objects.values_list("document", flat=True)]
-    documents += [json.loads(text) for text in Note.objects.values_list("document", flat=True)]
-    return {item["number"]: Decimal(item["total"]) for item in documents if item["period"]["month"] == month}
-
-
-def posted(month: str, directory: Path) -> dict[str, Decimal]:
-    """What the journal debits its consumers with, by document."""
-    path = directory / f"journal-{month}.csv"
-    call_command("export_journal", month, "--out", str(path))
-    sums: dict[str, Decimal] = defaultdict(Decimal)
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["account"] == "internal AI compute":
-                sums[row["invoice_number"]] += Decimal(row["debit"] or 0) - Decimal(row["credit"] or 0)
-    return dict(sums)
-
-
-def exported(month: str, directory: Path) -> dict[str, Decimal]:
-    """Sum of BilledCost in FOCUS, by document."""
-    call_command("export_focus", month, "--out", str(directory))
-    sums: dict[str, Decimal] = defaultdict(Decimal)
-    for row in pq.read_table(directory / f"focus-cost-and-usage-{month}.parquet").to_pylist():
-        sums[row["InvoiceId"]] += row["BilledCost"]
     return dict(sums)

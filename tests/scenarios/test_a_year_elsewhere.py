@@ -29,7 +29,7 @@ from metering.intervals import billing_month
 from pricing.money import amounts_in, round_to
 from tests.factories import allocation_record, apply, ingest_allocations, ingest_tokens, token_record
 from tests.factories.corrections import bill, people, proofs_hold
-from tests.scenarios.test_a_year import documented, exported, posted
+from tests.scenarios.totals import documented, exported, posted
 
 pytestmark = pytest.mark.django_db
 MONTHS = [f"2028-{number:02d}" for number in range(1, 13)]

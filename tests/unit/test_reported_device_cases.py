@@ -8,7 +8,7 @@ import pytest
 
 from metering.accelerators import NodeFacts
 from metering.k8s.capacity import devices_behind
-from tests.unit.test_device_cases import Asked, held
+from tests.device_pods import Asked, held
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 CORE, CHIP = "aws.amazon.com/neuroncore", "aws.amazon.com/neuron"
