@@ -1,4 +1,4 @@
-"""Who may see which page. A member who asks for what is not theirs learns nothing: not even that it exists."""
+"""Access rules of pages. A member who asks for another team's object gets 404, as if it did not exist."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -27,41 +27,41 @@ logger = logging.getLogger(__name__)
 
 
 def page_of_anybody(view: View) -> View:
-    """A page for people who are signed in; before any set-up it says what to do first.
+    """Wrap a view as a page for signed-in users; without a billing set-up the page names the first step.
 
     The view gets the set-up as its second argument; the zone in force is the billing zone. Pages show other people's
-    money: no cache keeps them.
+    money: no cache may store them.
     """
     return require_safe(_signed_in(view))
 
 
 def page(view: View) -> View:
-    """A page for people who have a role, as `page_of_anybody`."""
+    """Wrap a view as a page for users who have a role, as `page_of_anybody`."""
     return require_safe(_with_role(view))
 
 
 def action(view: View) -> View:
-    """What somebody who has a role sends by the button of a page."""
+    """Wrap a view of the POST of a page's button, for users who have a role."""
     return require_POST(_with_role(view))
 
 
 def form_page(view: View) -> View:
-    """A page with a form that sends to itself, for people who have a role."""
+    """Wrap a view as a page whose form posts to its own address, for users who have a role."""
     return require_http_methods(["GET", "HEAD", "POST"])(_with_role(view))
 
 
 def page_for(right: Right) -> Decorator:
-    """A page for people with `right` for the whole installation; everybody else gets an answer that it is not for them."""
+    """Return a decorator of pages for users with `right` for the whole installation; all others get 403."""
     return lambda view: page(_holding(right, view))
 
 
 def action_for(right: Right) -> Decorator:
-    """What somebody with `right` for the whole installation sends by the button of a page."""
+    """Return a decorator of button POSTs for users with `right` for the whole installation."""
     return lambda view: action(_holding(right, view))
 
 
 def form_page_for(right: Right) -> Decorator:
-    """A page with a form that sends to itself, for people with `right` for the whole installation."""
+    """Return a decorator of pages with a form for users with `right` for the whole installation."""
     return lambda view: form_page(_holding(right, view))
 
 
@@ -111,40 +111,41 @@ def _holding(right: Right, view: View) -> View:
 
 
 def _unreadable(request: HttpRequest, setup: BillingSetup, error: UnreadableArchiveError) -> HttpResponse:
-    """Which archive, and what to do; in the place of a part where a page asks for one, which takes no answer that failed."""
+    """Render the error of an unreadable archive with its remedy: a part of a page for htmx, else a page with status 503."""
+    # htmx does not swap in a response with an error status
     part = bool(getattr(request, "htmx", False))
     template = "portal/parts/unreadable.html" if part else "portal/unreadable.html"
     return render(request, template, {"unreadable": error.message, "setup": setup}, status=200 if part else 503)
 
 
 def _refuse_nul(request: HttpRequest, named: dict[str, Any]) -> None:
-    """No name, number or word has a NUL in it, and the database refuses to look for one.  Raises Http404."""
+    """Refuse a NUL in a name or parameter, which PostgreSQL cannot look for.  Raises Http404."""
     asked = [*named.values(), *(value for values in request.GET.lists() for value in values[1])]
     if any("\0" in str(value) for value in asked):
         raise Http404(f"a NUL in {request.get_full_path()!r} is in no name")
 
 
 def rights(request: HttpRequest) -> dict[str, Any]:
-    """Context processor: `may.close` and the like in templates, for what is held everywhere."""
+    """Return `may.close` and the like for templates: rights held for the whole installation (a context processor)."""
     return {"may": access_of(request.user).granted} if hasattr(request, "user") else {}
 
 
 def reader_of(request: HttpRequest) -> User:
-    """Who is signed in, on a page that nobody else gets."""
+    """Return the signed-in user, on a page that requires one."""
     user: Any = request.user
     found: User = user
     return found
 
 
 def step_or_404(steps: Mapping[str, Step], name: str) -> Step:
-    """What a step in an address stands for.  Raises Http404."""
+    """Return the step that a name in an address stands for.  Raises Http404."""
     if name not in steps:
         raise Http404(f"no step {name[:20]!r}")
     return steps[name]
 
 
 def team_or_404(request: HttpRequest, code: str, right: Right = Right.READ) -> Team:
-    """The team, if the person may see it; with another right, if they hold that for it.  Raises Http404."""
+    """Return a team that the user may see.  Raises Http404, and PermissionDenied if the user lacks `right` for it."""
     team = get_object_or_404(teams_visible_to(request.user), code=code)
     if not access_of(request.user).may(right, team):
         raise PermissionDenied
@@ -152,12 +153,12 @@ def team_or_404(request: HttpRequest, code: str, right: Right = Right.READ) -> T
 
 
 def note_or_404(request: HttpRequest, pk: int) -> Note:
-    """The issued credit note or rebill, if the person may see its team.  Raises Http404."""
+    """Return an issued credit note or rebill of a team that the user may see.  Raises Http404."""
     notes = Note.objects.select_related("team", "correction__period", "invoice")
     return get_object_or_404(notes, pk=pk, number__isnull=False, team__in=teams_visible_to(request.user))
 
 
 def invoice_or_404(request: HttpRequest, pk: int) -> Invoice:
-    """The invoice, if the person may see its team.  Raises Http404."""
+    """Return an invoice of a team that the user may see.  Raises Http404."""
     invoices = Invoice.objects.select_related("team", "period")
     return get_object_or_404(invoices, pk=pk, team__in=teams_visible_to(request.user))

@@ -1,4 +1,4 @@
-"""An unusual day as its page shows it: thirty days of the same team and SKU, what is usual, and who made the day."""
+"""Unusual days for their page: thirty days of the same team and SKU, the usual range, and the largest contributors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ DAYS: Final = 30
 NAMED: Final = 3
 ZERO: Final = Decimal(0)
 Place = tuple[str, str]
-"""A dimension of the explorer, and a name in it."""
+"""Dimension of the explorer, and a name in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """A namespace or consumer with what it spent on the day; `link`: its jobs or models of that day in the explorer."""
+    """Namespace or consumer with its spending of the day; `link`: its jobs or models of that day in the explorer."""
 
     name: str
     amount: Decimal
@@ -33,7 +33,7 @@ class Contributor:
 
 @dataclass(frozen=True)
 class UnusualDay:
-    """A finding with the days up to it. `spent`: by day and place."""
+    """Finding with the days up to it. `spent`: spending by day and place."""
 
     finding: CostAnomaly
     spent: Mapping[date, Mapping[Place, Decimal]]
@@ -41,19 +41,19 @@ class UnusualDay:
 
     @property
     def days(self) -> list[tuple[date, Decimal]]:
-        """The thirty days that end with the finding; the day itself as it was found."""
+        """Return the thirty days that end with the finding; the last one has the amount as it was found."""
         last = self.finding.day
         days = [last - number * timedelta(days=1) for number in range(DAYS - 1, 0, -1)]
         return [*((day, sum(self.spent.get(day, {}).values(), ZERO)) for day in days), (last, self.finding.amount)]
 
     @property
     def band(self) -> tuple[Decimal, Decimal]:
-        """Between these lies one half of the days that it was compared with: the median, and its median deviation."""
+        """Return the range that holds half of the compared days: the median, less and plus its median deviation."""
         return max(ZERO, self.finding.median - self.finding.mad), self.finding.median + self.finding.mad
 
     @property
     def chart(self) -> Chart:
-        """Spending by day over what is usual."""
+        """Return the chart of spending by day over the usual range."""
         days, (low, high) = self.days, self.band
         amounts = [amount for _, amount in days]
         series = [
@@ -65,7 +65,7 @@ class UnusualDay:
 
     @property
     def contributors(self) -> list[Contributor]:
-        """Who spent most on the day, where the day is complete."""
+        """Return the places that spent most on the day; none if no spending of the day is stored by place."""
         found = sorted(self.spent.get(self.finding.day, {}).items(), key=lambda item: (-item[1], item[0]))
         return [Contributor(place[1], amount, self.link(place)) for place, amount in found[:NAMED] if amount]
 
@@ -74,7 +74,7 @@ class UnusualDay:
         return self.link(("", ""))
 
     def link(self, place: Place) -> str:
-        """The day in the explorer, of one place: its jobs, or its models."""
+        """Return the explorer address of the day and a place, by job or model; without a place, tokens by consumer."""
         day, tokens = self.finding.day.isoformat(), self.finding.kind == "tokens"
         asked = [("from", day), ("to", day), ("by", "consumer" if tokens and not place[0] else "model" if tokens else "job"),
                  ("team", self.finding.team.code)]  # fmt: skip
@@ -82,7 +82,7 @@ class UnusualDay:
 
 
 def unusual_days(findings: Sequence[CostAnomaly], currency: str) -> list[UnusualDay]:
-    """The findings of a page with the spending around them, read at once."""
+    """Return the findings of a page with the spending around them, read in one query."""
     spent = _spent(findings)
     return [UnusualDay(item, spent.get((item.team.code, item.kind, item.sku), {}), currency) for item in findings]
 

@@ -1,6 +1,6 @@
-"""What a page reads of its address. A value that is none is a page that says so, by name: it is never passed over.
+"""Parameters of page addresses. An invalid value returns 404 with the parameter's name and is never ignored.
 
-An empty value asks nothing, as a form sends it. What a page does not know at all stays: links of mails and of other
+An empty value asks nothing, as a form sends it. Unknown parameters are ignored: links of mails and of other
 programs add parameters of their own.
 """
 
@@ -14,13 +14,13 @@ from django.http import Http404, HttpRequest
 from metering.messages import Message
 
 PAGE_SIZE = 50
-"""So many rows a page of a list usually has."""
+"""Default number of rows on a page of a list."""
 SHOWN = 40
-"""Characters of a value that a person is shown again."""
+"""Characters of a refused value that the message repeats."""
 
 
 def chosen(request: HttpRequest, name: str, among: Collection[str], usual: str = "") -> str:
-    """The value of a parameter that has one of a few, `usual` where the address says none.  Raises Http404."""
+    """Return a parameter's value, which must be in `among`; `usual` if the address has none.  Raises Http404."""
     value = request.GET.get(name, "") or usual
     if value and value not in among:
         raise none_of(name, value, among)
@@ -28,7 +28,7 @@ def chosen(request: HttpRequest, name: str, among: Collection[str], usual: str =
 
 
 def none_of(name: str, value: str, among: Collection[str]) -> Http404:
-    """The answer to a value that is none of those that there are."""
+    """Return the Http404 for a value that is not in `among`."""
     if not among:
         return Http404(Message("%(name)s %(value)s: there is none", name=name, value=repr(value[:SHOWN])))
     return Http404(Message(
@@ -37,9 +37,9 @@ def none_of(name: str, value: str, among: Collection[str]) -> Http404:
 
 
 def page_shown(request: HttpRequest, items: Sequence[Any] | QuerySet[Any], size: int = 0) -> Page[Any]:
-    """The page of a list that is asked for, else the first; `size`: of other than so many rows as usual.
+    """Return the requested page of a list, the first by default; `size`: rows of a page, PAGE_SIZE if 0.
 
-    Raises Http404 for one that there is not.
+    Raises Http404 if there is no such page.
     """
     pages, number = Paginator(items, size or PAGE_SIZE), request.GET.get("page") or "1"
     try:

@@ -1,4 +1,4 @@
-"""Reads of the audit page: who changed what and why, and where each entry is in the chain."""
+"""Queries of the audit page: filtered entries, their reasons and changed values, and their links in the chain."""
 
 import json
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from billing.tenancy.models import AuditEntry
 from metering.intervals import midnight_of
 
 WHY = ("reason", "comment", "decision", "resolution", "why")
-"""Under which names services keep the reason of a change."""
+"""Names under which services store the reason of a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of the log is asked for; `about` are names of objects, any of which may be meant. `wrong`: a bad date."""
+    """Filters of the audit log; `about` are names of objects, any of which may match. `wrong`: invalid dates."""
 
     who: str = ""
     kind: str = ""
@@ -29,7 +29,7 @@ class Asked:
 
 
 def asked_in(query: QueryDict) -> Asked:
-    """The filters of an address; a date that is none is named, not guessed."""
+    """Parse the filters of an address; an invalid date is named in `wrong`, not guessed."""
     wrong: list[str] = []
     days: dict[str, date | None] = {}
     for name in ("since", "until"):
@@ -44,7 +44,7 @@ def asked_in(query: QueryDict) -> Asked:
 
 
 def entries(asked: Asked, zone: str) -> QuerySet[AuditEntry]:
-    """The entries, the newest first; days are local, both ends included."""
+    """Return the matching entries, newest first; days are local, both ends included."""
     found = AuditEntry.objects.select_related("link").order_by("-id")
     if asked.who:
         found = found.filter(actor__icontains=asked.who)
@@ -63,17 +63,17 @@ def entries(asked: Asked, zone: str) -> QuerySet[AuditEntry]:
 
 
 def kinds() -> list[str]:
-    """The kinds of entries that there are."""
+    """Return the actions that occur in the log."""
     return list(AuditEntry.objects.order_by("action").values_list("action", flat=True).distinct())
 
 
 def why_of(entry: AuditEntry) -> str:
-    """The reason that was given; empty where the change needs none."""
+    """Return the reason of an entry; empty if it has none."""
     return next((str(entry.detail[name]) for name in WHY if entry.detail.get(name)), "")
 
 
 def facts_of(entry: AuditEntry) -> list[tuple[str, str, str]]:
-    """(name, before, after) of what changed; what has no before and after is under `after`."""
+    """Return (name, before, after) of the changed values; a value without before and after is under `after`."""
     detail = dict(entry.detail)
     before, after = (detail.pop(name, None) for name in ("before", "after"))
     acting = detail.pop("acting", None) or {}

@@ -1,4 +1,4 @@
-"""What each kind of entry of the audit log is called on pages; the kinds themselves are codes and stay so in files."""
+"""Labels of the actions of the audit log on pages; files keep the codes."""
 
 from typing import Any, Final
 

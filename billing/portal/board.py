@@ -1,4 +1,4 @@
-"""What a board shows of a month: its lines under the filters, what to compare them with, when it was used, who wastes."""
+"""Board of a month: its lines under the filters, their comparison, use by hour of the week, and wasteful jobs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,20 +37,20 @@ from pricing.meters import MICROSECONDS_PER_HOUR
 
 ZERO = Decimal("0.00")
 JOBS_OF = 2_000
-"""The most lines of devices that are shared out over their jobs for a page; a file takes its time."""
+"""Most lines of devices that are shared out over their jobs for a page; a file has no limit."""
 OFFERED = 200
-"""The most names that are offered to choose from; of more a name is written."""
+"""Most names that a filter offers as choices; above it the name is typed."""
 
 
 class TooManyJobsError(ValueError):
-    """The lines are too many to be shared out over their jobs while somebody waits."""
+    """Lines too numerous to share out over their jobs while a user waits."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """One month of `teams` under `filters`, as of `now`. `patient`: for a file, which may take longer than a page.
+    """Board of one month of `teams` under `filters`, as of `now`. `patient`: for a file, which may take longer than a page.
 
-    `everybody`: whether `teams` are all that there are.
+    `everybody`: `teams` are all teams of the installation.
     """
 
     period: BillingPeriod
@@ -64,27 +64,27 @@ class Board:
 
     @property
     def shadow(self) -> bool:
-        """Whether everything here is only shown and nobody charged."""
+        """Return True if everything here is showback: shown, and nobody charged."""
         return self.month.shadow
 
     @cached_property
     def whole(self) -> MonthStatements:
-        """The month with every line of it."""
+        """Return the month with all of its lines."""
         return self.month.whole or month_statements(self.period, self.teams)
 
     @cached_property
     def sums(self) -> list[Charged]:
-        """The lines that are asked for, as sums; what is asked of jobs is not yet taken out of them."""
+        """Return the lines under the filters, as sums; filters of jobs are not applied yet."""
         return self.filters.kept(self.month.lines)
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """What is asked for, line by line, or job by job where jobs are asked for.  Raises TooManyJobsError."""
+        """Return the lines under the filters, or their parts by job under a filter of jobs.  Raises TooManyJobsError."""
         return self.pieces_by_job if self.filters.of_jobs else whole_lines(self.sums)
 
     @cached_property
     def pieces_by_job(self) -> list[Piece]:
-        """The lines shared out over their jobs.  Raises TooManyJobsError."""
+        """Return the lines shared out over their jobs, under the filters.  Raises TooManyJobsError."""
         if not self.sums:
             return []
         if not self.patient and sum(not line.key.counts_tokens for line in self.sums) > JOBS_OF:
@@ -97,7 +97,7 @@ class Board:
 
     @cached_property
     def reference_data(self) -> ReferenceData:
-        """What the month is rated by."""
+        """Return the reference data that the month is rated by."""
         return self.month.reference_data or reference_data_known(known_before(self.period))
 
     @cached_property
@@ -106,14 +106,14 @@ class Board:
 
     @cached_property
     def apart(self) -> Decimal:
-        """What of the month is only shown, beside what is charged, or the other way; what jobs are of it is not asked."""
+        """Return the amount of the other mode, charged or showback, under the filters; zero under a filter of jobs."""
         other = self.month.charged if self.shadow else self.month.shown_only
         found = [] if self.filters.of_jobs else self.filters.kept(other)
         return sum((line.amount for line in found), ZERO)
 
     @property
     def running(self) -> bool:
-        """Whether the month goes on."""
+        """Return True if the month is open and `now` lies within it."""
         return self.month.preview and self.period.start <= self.now < self.period.end
 
     @cached_property
@@ -121,7 +121,7 @@ class Board:
         return list(self.teams.order_by("code").values_list("code", flat=True))
 
     def options(self) -> dict[str, list[str] | None]:
-        """What each filter can ask for, from the lines of the month; None where it is too much to choose from."""
+        """Return the choices of each filter from the month's lines; None if there are too many, and for workloads."""
         keys = [line.key for line in self.month.lines]
         places = {(key.cluster, key.namespace) for key in keys if key.namespace}
         found: dict[str, set[str] | None] = {
@@ -137,22 +137,22 @@ class Board:
         return {name: sorted(names or ()) if name in few else None for name, names in found.items()}
 
     def rows(self, by: str) -> list[SplitRow]:
-        """The lines split by one of `splits.NAMES`.  Raises TooManyJobsError."""
+        """Split the lines by one of `splits.NAMES`.  Raises TooManyJobsError."""
         return split(self.pieces_by_job if by in BY_JOB else self.pieces, by)
 
     @cached_property
     def verdicts(self) -> list[AnyVerdict]:
-        """The verdicts on the jobs under the filters; tokens and accelerators are no part of a verdict."""
+        """Return the verdicts on jobs under the filters; none under a model or consumer. Verdicts have no accelerator."""
         if self.filters.model or self.filters.consumer:
             return []
         return [item for item in self.whole.verdicts_of(self.codes) if self._in_place(item)]
 
     def _in_place(self, job: AnyVerdict | WastingJob) -> bool:
-        """Whether a job ran in the namespace and the cluster that are asked for."""
+        """Return True if a job ran in the namespace and the cluster of the filters."""
         return self.filters.namespace in ("", job.namespace) and self.filters.site in ("", job.cluster)
 
     def wasting(self) -> list[WastingJob]:
-        """Judged jobs with a penalty or a low HFU, the most wasteful first."""
+        """Return judged jobs with a penalty or a low HFU, the most wasteful first."""
         if self.filters.model or self.filters.consumer:
             return []
         if self.filters.of_jobs:
@@ -175,7 +175,7 @@ class Board:
 
     @cached_property
     def fresh(self) -> Freshness | None:
-        """How fresh and how complete the figures are; None of a closed month."""
+        """Return freshness and completeness of the figures; None for a closed month."""
         if not self.month.preview:
             return None
         scope: UsageScope = self.scope
@@ -185,21 +185,21 @@ class Board:
 
     @property
     def stale(self) -> bool:
-        """Whether so much may be missing that nothing is forecast or compared."""
+        """Return True if too much usage may be missing for a forecast or a comparison."""
         return self.fresh is not None and self.fresh.stale
 
     @property
     def is_forecast(self) -> bool:
-        """Whether something says where a running month will end: days are kept by line, with an accelerator its slices."""
+        """Return True if a running month has a forecast: daily sums have no jobs, and count slices as their accelerator."""
         return self.running and not self.filters.of_jobs and not self.has_own_slices
 
     @cached_property
     def has_own_slices(self) -> bool:
-        """Whether slices of the accelerator that is asked for have a price, and so a name, of their own."""
+        """Return True if slices of the filtered accelerator have a price, and so a name, of their own."""
         return slices_priced_on(self.filters.accelerator)
 
     def expected(self) -> Expected | None:
-        """Where a running month will end as of when its sums are, or why nothing is forecast."""
+        """Return the forecast of a running month as of its sums, or the reason why it has none; else None."""
         if not self.is_forecast:
             return None
         scope = replace(self.scope, teams=self._shown_in(self.period.month))
@@ -209,13 +209,13 @@ class Board:
         )
 
     def _shown_in(self, month: str) -> frozenset[str]:
-        """The teams whose usage of a month the board shows: those that are charged, or that are only shown it."""
+        """Return the teams that the board shows for a month: charged teams, or teams in showback."""
         return billing_modes().teams(self.codes, month, shadow=self.shadow)
 
     def last_month(self) -> Decimal | None:
-        """What the month before was invoiced, under the same filters; None where it is not closed.
+        """Return the invoiced total of the month before, under the same filters; None if that month is not closed.
 
-        Of what is only shown, what was shown then, or charged where nothing was only shown.
+        A showback board takes its showback total, or the charged one if it had no showback.
         """
         before = BillingPeriod.objects.filter(month=previous_month(self.period.month)).first()
         if before is None or before.status != BillingPeriod.Status.CLOSED:
@@ -226,16 +226,16 @@ class Board:
         return self._of(before, either=True).total
 
     def _of(self, period: BillingPeriod, *, either: bool = False) -> "Board":
-        """The same board of another month; with `either` of what was charged where nothing was only shown."""
+        """Return the board of another month; with `either` a showback board takes charged lines if there are no others."""
         month = month_facets(period, self.teams)
         only_shown = self.shadow and (bool(month.shown_only) or not either)
         shown = replace(month, charged=[]) if only_shown else replace(month, shown_only=[])
         return replace(self, period=period, month=shown)
 
     def bridge(self) -> Bridge | None:
-        """Against the month before; a running month against as much of it.
+        """Return the bridge from the month before; a running month is compared with the same stretch of it.
 
-        None where nothing was used then, and where so much may be missing that the figure would be too small.
+        None if nothing was used then, and if so much usage may be missing that the figure would be too small.
         """
         if self.stale or self._lacks_teams:
             return None
@@ -244,13 +244,13 @@ class Board:
 
     @property
     def _lacks_teams(self) -> bool:
-        """Whether a team that is asked for is in no figure of the month."""
+        """Return True if a team of the filters is in no figure of the month."""
         lacking = {*self.month.unrated, *self.month.unbuilt}
         return not lacking.isdisjoint([self.filters.team] if self.filters.team else self.codes)
 
     @property
     def compared_until(self) -> datetime | None:
-        """Up to when the month before is compared with a running one, as it was kept or as of now."""
+        """Return the end of the compared stretch of the month before, as stored or as of now; None unless running."""
         if not self.running:
             return None
         kept = self._kept and beside_of(self._kept).compared_until
@@ -258,7 +258,7 @@ class Board:
 
     @cached_property
     def _kept(self) -> RatingSnapshot | None:
-        """The rating that a large month is shown by, where it is shown by sums."""
+        """Return the snapshot that shows a large month by sums; None under a filter of jobs."""
         return None if self.filters.of_jobs or self.month.as_of is None else snapshot_shown(self.period)
 
     def _lines_before(self) -> Sequence[Charged]:
@@ -283,7 +283,7 @@ class Board:
         return part_lines(piece for piece in pieces if self.filters.keeps_job(piece.job, piece.queue))
 
     def heat(self) -> list[Heat]:
-        """Use by hour of the week of the namespaces and consumers that the lines name."""
+        """Return use by hour of the week of the namespaces and consumers that the lines name."""
         until = min(self.period.end, self.now) if self.kept_use is None else self.kept_use.until
         if until <= self.period.start:
             return []
@@ -295,7 +295,7 @@ class Board:
 
     @cached_property
     def kept_use(self) -> WeekUse | None:
-        """The use of the whole installation as it was last summed, where no filter is set."""
+        """Return the stored use of all teams by hour of the week; None if a filter or rights exclude part of it."""
         asked = self.filters
         assessed_for_this_view = self.month.preview and self.month.as_of is None
         if asked.team or asked.namespace or asked.consumer or asked.of_jobs or assessed_for_this_view:
@@ -314,14 +314,14 @@ class Board:
         return added_up([] if asked.model else devices), added_up([] if asked.site or asked.accelerator else tokens)
 
     def _priced_as(self, devices: Iterable[tuple[tuple[str, ...], WeekHours]]) -> Iterator[WeekHours]:
-        """The use of what lines call by the name that is asked for: a slice with a price of its own by its resource."""
+        """Yield the use of devices under the accelerator filter; a slice with a price of its own goes by its resource."""
         named = {line.key.device for line in self.month.lines}
         for (_cluster, accelerator, resource), hours in devices:
             if self.filters.accelerator in ("", resource if resource in named else accelerator):
                 yield hours
 
     def _summed_use(self, window: Interval) -> tuple[WeekHours, WeekHours]:
-        """Of what the lines name, whatever is asked of accelerators and models: those are asked of the use itself."""
+        """Sum the use of the places and consumers on lines; accelerator and model filter the use itself, not lines."""
         asked, zone = self.filters, self.period.zone
         if asked.of_jobs:
             keys = [piece.line.key for piece in self.pieces]
@@ -336,6 +336,6 @@ class Board:
 
 
 def _lines_of_pieces(pieces: Sequence[Piece]) -> Sequence[Charged]:
-    """Whole lines as they are, shares of lines as lines of their own."""
+    """Return whole lines unchanged, and shares of lines as lines of their own."""
     whole = [piece.line for piece in pieces if piece.share == 1]
     return [*whole, *part_lines(piece for piece in pieces if piece.share != 1)]

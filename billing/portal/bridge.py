@@ -1,8 +1,8 @@
-"""Why a month costs more or less than the one before: what prices did, what use did, what efficiency and late usage did.
+"""Variance bridge between two months: effects of prices, usage, efficiency, late usage and other kinds of lines.
 
-Lines of both months are compared by what they price (kind, accelerator, SKU, class of token, unit), each team by itself. Of
-what both months have, the price effect is the later quantity times the change of its mean price; the rest of its change
-is use. What only one month has is use, begun or ended. The effects add up to the change of the total, to the cent.
+Lines of both months are compared by priced item (kind, accelerator, SKU, token class, unit), each team by itself. For an
+item of both months, the price effect is the later quantity times the change of its mean price; the rest of its change
+is usage. An item of one month only is use begun or ended. The effects add up to the change of the total, to the cent.
 """
 
 from collections import defaultdict
@@ -20,20 +20,20 @@ ZERO = Decimal("0.00")
 PRICED = ("gpu", "tokens")
 OTHERS: Final = tuple(name for name, kind in LINE_KINDS.items() if name not in PRICED and kind.role is not Role.CREDIT)
 ORDER: Final = ("price", "usage", "begun", "ended", *OTHERS, "late", "credit")
-"""The effects as pages show them: every kind of line that has no price to compare is one of its own."""
+"""Effects in the order of pages; every kind of line that has no price to compare is an effect of its own."""
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One step of the bridge; `name` is one of ORDER."""
+    """Step of the bridge; `name` is one of ORDER."""
 
     name: str
     amount: Decimal
 
 
 class ItemChange(NamedTuple):
-    """What one SKU of one team did to the total."""
+    """Change of one SKU of one team: its amounts, and its price and usage effects."""
 
     team: str
     kind: str
@@ -55,7 +55,7 @@ def _by_size(item: ItemChange) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """From one total to the other by its effects; `compared` what each SKU of each team did, in no order."""
+    """Effects between two totals; `compared`: changes of each SKU of each team, in no order."""
 
     before: Decimal
     after: Decimal
@@ -64,16 +64,16 @@ class Bridge:
 
     @property
     def steps(self) -> list[Effect]:
-        """The effects between the earlier and the later total."""
+        """Return the effects between the earlier and the later total."""
         return [Effect("before", self.before), *self.effects, Effect("after", self.after)]
 
     @property
     def items(self) -> list[ItemChange]:
-        """What changed most first."""
+        """Return the compared changes, the largest first."""
         return sorted(self.compared, key=_by_size)
 
     def largest(self, most: int) -> list[ItemChange]:
-        """The first of `items` that changed, without putting all of them in order."""
+        """Return the `most` largest changes without sorting all of them."""
         changes = nlargest(most, (abs(item.after - item.before) for item in self.compared))
         if not changes:
             return []
@@ -86,12 +86,12 @@ class Bridge:
 
     @property
     def ratio(self) -> Decimal | None:
-        """The change as a share of the earlier total; None where there was none."""
+        """Return the change as a share of the earlier total; None if that is zero."""
         return self.change / self.before if self.before else None
 
 
 def bridge_of(before: Iterable[Charged], after: Iterable[Charged]) -> Bridge:
-    """The bridge between the lines of two months or stretches of them."""
+    """Build the bridge between the lines of two months or of parts of them."""
     old, new = _Side(before), _Side(after)
     items = [_item(key, found, new.priced.get(key, _NONE)) for key, found in old.priced.items()]
     items += [_item(key, _NONE, found) for key, found in new.priced.items() if key not in old.priced]
@@ -106,7 +106,7 @@ def bridge_of(before: Iterable[Charged], after: Iterable[Charged]) -> Bridge:
 
 
 class _Sum:
-    """Lines added up. A month of a thousand teams is compared in 18,000 of them while somebody waits."""
+    """Sum of lines. A month of a thousand teams is compared in 18,000 sums while a user waits."""
 
     __slots__ = ("amount", "quantity")
 
@@ -118,7 +118,7 @@ _NONE: Final = _Sum()
 
 
 class _Side:
-    """The lines of one month: what is priced by what it is, the rest by the name of its effect."""
+    """Lines of one month: sums by priced item, and the rest by the name of its effect."""
 
     def __init__(self, lines: Iterable[Charged]) -> None:
         self.priced: dict[Key, _Sum] = {}
@@ -145,6 +145,6 @@ def _item(key: Key, old: _Sum, new: _Sum) -> ItemChange:
 
 
 def _price_effect(old: _Sum, new: _Sum) -> Decimal:
-    """The later quantity times the change of its mean price: amount - quantity x old amount / old quantity."""
+    """Return the later quantity times the change of its mean price: amount - quantity x old amount / old quantity."""
     over = EXACT.subtract(EXACT.multiply(new.amount, old.quantity), EXACT.multiply(new.quantity, old.amount))
     return round_part(over, old.quantity, amount_places())

@@ -1,4 +1,4 @@
-"""The forms of budgets: a new one with its plan, and what their holders change on their pages."""
+"""Forms of budgets: a new budget with its plan, and the changes that a budget's page offers."""
 
 import re
 from datetime import date
@@ -30,7 +30,7 @@ AMOUNT: Final = re.compile(r"([0-9]{1,3}(,[0-9]{3})+|[0-9]+)(\.[0-9]{1,2})?")
 
 
 class Amount(forms.CharField):
-    """An amount of money that may be planned, thousands parted by commas or not."""
+    """Field for a planned amount of money, with or without thousands separators."""
 
     widget = forms.TextInput(attrs={"inputmode": "decimal"})
 
@@ -48,7 +48,7 @@ def amount_rule() -> str:
 
 
 class Percents(forms.CharField):
-    """Whole percents as people write a list of them."""
+    """Field for a list of whole percents, with any separators."""
 
     def __init__(self, *, label: Any, example: str) -> None:
         widget = forms.TextInput(attrs={"inputmode": "numeric", "maxlength": LONGEST_NAME, "placeholder": example})
@@ -67,7 +67,7 @@ class Percents(forms.CharField):
 
 
 class ThresholdsForm(PageForm):
-    """At which percentages an alert is sent."""
+    """Form of the percentages at which alerts are sent."""
 
     thresholds = Percents(label=_("Percent of spending"), example="50, 80, 100")
     forecast_thresholds = Percents(label=_("Percent of the forecast"), example="100")
@@ -80,19 +80,19 @@ class RecipientsForm(PageForm):
     )
 
     def clean_recipients(self) -> list[str]:
-        """One name per line."""
+        """Return the recipients, one per line."""
         return [line.strip() for line in self.cleaned_data["recipients"].splitlines() if line.strip()]
 
 
 class MuteForm(PageForm):
-    """Until when alerts are held back, and why."""
+    """Form that mutes alerts until an instant, with a reason."""
 
     until = Moment(label=_("Hold back alerts until"))
     reason = Text(label=_("Reason"), max_length=500)
 
 
 class OverrideForm(PageForm):
-    """How far above its cap a budget may go, until when, and why."""
+    """Form of a cap override: the amount above the cap, its end and its reason."""
 
     amount = Number(label=_("Amount above the cap"))
     until = Moment(label=_("Until"))
@@ -100,7 +100,7 @@ class OverrideForm(PageForm):
 
 
 class ChangeForm(RowsForm):
-    """Another name, amount or end of a budget, looked at before it is saved: `looked` is what was looked at."""
+    """Form that changes a budget's name, amount or end after a preview; `looked` is the change that was previewed."""
 
     name = Line(label=_("Name"), max_length=LONGEST_NAME, required=False)
     amount = Amount(label=_("Amount"), required=False)
@@ -122,7 +122,7 @@ class ChangeForm(RowsForm):
     def clean(self) -> dict[str, Any]:
         until, since = self.cleaned_data.get("valid_until"), self.budget.valid_from
         if until and timezone.localtime(until).date() == self.initial["valid_until"]:
-            until = self.cleaned_data["valid_until"] = self.budget.valid_until  # which may lie within that day
+            until = self.cleaned_data["valid_until"] = self.budget.valid_until  # the stored end may lie within that day
         if since and until and until <= since:
             begins = {"start": timezone.localtime(since).date().isoformat()}
             self.add_error("valid_until", gettext("must come after %(start)s, on which the budget begins") % begins)
@@ -139,7 +139,7 @@ class ChangeForm(RowsForm):
 
     @property
     def seen(self) -> str:
-        """What is looked at before it is saved."""
+        """Return the change that is previewed before it is saved, as canonical JSON."""
         return canonical_json({"wish": msgspec.to_builtins(self.wish), "reason": self.cleaned_data["reason"]})
 
     @property
@@ -151,14 +151,14 @@ class ChangeForm(RowsForm):
 
 
 class FeedbackForm(PageForm):
-    """What an unusual day was; each answer is a button of its own."""
+    """Form of the feedback on an unusual day; each answer is a button of its own."""
 
     note = Text(label=_("Note"), max_length=500, required=False, widget=forms.TextInput(attrs={"placeholder": _("Note")}))
     feedback = forms.ChoiceField(choices=list(FEEDBACK.items()))
 
 
 class TeamOrGroup(TeamChoice):
-    """A team or a group, with its code and its name."""
+    """Choice of a team or a group, by code and name."""
 
     def label_from_instance(self, obj: Any) -> str:
         name = f"{obj.code} · {obj.name}" if obj.name and obj.name != obj.code else obj.code
@@ -166,7 +166,7 @@ class TeamOrGroup(TeamChoice):
 
 
 class PlanRow(RowForm):
-    """The amount of one month of a plan; a row without an amount asks for nothing."""
+    """Row for the amount of one month of a plan; a row without an amount is ignored."""
 
     plan_month = Text(label=_("Month"), widget=forms.TextInput(attrs={"placeholder": "2026-10"}))
     plan_amount = Amount(label=_("Amount"))
@@ -176,7 +176,7 @@ class PlanRow(RowForm):
         self.fields["plan_amount"].widget.attrs["class"] = "n"
 
     def name_of(self, field: str) -> str:
-        """A refused amount is called by its month."""
+        """Return the month as the name of a refused amount."""
         month = self["plan_month"].value() if field == "plan_amount" else None
         return str(month or super().name_of(field))
 
@@ -193,7 +193,7 @@ def _pattern(label: Any, example: str) -> Line:
 
 
 class BudgetForm(RowsForm, ThresholdsForm):
-    """A new budget: its scope, its amount or the amounts of its plan, its time and its thresholds."""
+    """Form of a new budget: its scope, its amount or the amounts of its plan, its time and its thresholds."""
 
     team = TeamOrGroup(Team.objects.order_by("-is_group", "code"), label=_("Team or group"), empty_label=_("choose"))
     name = Line(label=_("Name"), max_length=LONGEST_NAME, required=False)
@@ -222,7 +222,7 @@ class BudgetForm(RowsForm, ThresholdsForm):
         self.rows = PlanRow.table(data, ({"plan_month": f"{year}-{month + 1:02d}"} for year, month in months))
 
     def clean(self) -> dict[str, Any]:
-        """Check what no field shows alone; the clean fields are those of a `BudgetWish`, with the team."""
+        """Check fields that depend on each other; the clean fields are those of a `BudgetWish`, with the team."""
         wish = self.cleaned_data
         if wish.get("accelerator") and wish.get("model"):
             self.add_error("model", gettext("is given beside an accelerator, and no usage has both: give one of them"))

@@ -1,7 +1,7 @@
-"""What a chart shows, as the browser gets it: labels, series, and the text of every value. Chart.js draws it (`charts.js`).
+"""Charts as JSON for the browser: labels, series, and the text of every value. Chart.js draws them (`charts.js`).
 
-Values leave as decimals written out, texts as the page writes them elsewhere, so that nothing is computed in the browser.
-Beside every chart stands a table with the same figures, which is what a screen reader, and a browser without scripts, gets.
+Values are decimals as strings, texts are formatted as elsewhere on the page, so that the browser computes nothing.
+A table with the same figures stands beside every chart, for screen readers and for browsers without scripts.
 """
 
 import json
@@ -29,10 +29,10 @@ HOUR = 3600
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values by label, a pair for a bar that floats, None where nothing is known; `texts` are what a pointer shows.
+    """Series of values by label, a pair for a floating bar, None if unknown; `texts` are the tooltips.
 
     kind: bars, stack (bars one on another), line, dashed, limit, edge, band (from the edge before it). Colours are names of
-    variables of portal.css, one for the series or one for each value. links: where a click on a value leads.
+    variables of portal.css, one for the series or one for each value. links: the address that a click on a value opens.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart over `labels`. `links`: where a click on one leads. `lying`: bars go from left to right, one on another.
-    `axis`: what the scale of values counts, where it is not the `unit` that is shown with each; `across`: what labels are.
+    """Chart over `labels`. `links`: the address that a click on a label opens. `lying`: bars are horizontal, one on another.
+    `axis`: title of the value axis if it differs from the `unit` shown with each value; `across`: title of the label axis.
 
-    `from_zero`: whether the scale begins there; where only differences are to be seen it does not. `legend`: whether the
-    chart names its series itself. `written`: whether the text of each value is beside its bar.
+    `from_zero`: the value axis begins at zero, which hides small differences. `legend`: the chart draws a legend
+    of its series. `written`: the text of each value stands beside its bar.
     """
 
     labels: Sequence[str]
@@ -66,7 +66,7 @@ class Chart:
 
     @property
     def json(self) -> str:
-        """For an attribute of the canvas, where the template escapes it."""
+        """Return the chart as JSON for an attribute of the canvas; the template escapes it."""
         series = [
             {"name": str(item.name), "kind": item.kind, "colour": item.colour, "colours": list(item.colours),
              "values": [_plain(value) for value in item.values], "texts": list(item.texts),
@@ -88,7 +88,7 @@ def _plain(value: Value) -> str | list[str] | None:
 
 
 def trend_chart(trend: Sequence[TrendPoint], month: str, currency: str) -> Chart:
-    """Totals by month, the month shown in full colour; a click leads to its month."""
+    """Return the chart of totals by month, the month shown in full colour; a click opens a month."""
     totals = [point.total for point in trend]
     colours = ["gpu" if point.month == month else "gpu-soft" for point in trend]
     series = Series(_("Total"), "bars", "gpu", totals, ["" if total is None else money(total) for total in totals], colours)
@@ -97,7 +97,7 @@ def trend_chart(trend: Sequence[TrendPoint], month: str, currency: str) -> Chart
 
 
 def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currency: str, colour: str) -> Chart:
-    """(day, quantity, amount): bars of the quantity from the first day to the last; the amount is shown with it."""
+    """Return bars of the quantity from the first day to the last, of (day, quantity, amount); tooltips have the amount."""
     found = {day: (used, amount) for day, used, amount in days}
     every = [min(found) + timedelta(number) for number in range((max(found) - min(found)).days + 1)] if found else []
     parts = [found.get(day) for day in every]
@@ -107,7 +107,7 @@ def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currenc
 
 
 def bridge_chart(bridge: Bridge, currency: str) -> Chart:
-    """From the earlier total over each effect, hanging where the one before ended, to the later total."""
+    """Return the waterfall from the earlier total over each effect to the later total."""
     first, *effects, last = bridge.steps
     reached = accumulate((effect.amount for effect in effects), initial=first.amount)
     values = [(Decimal(0), first.amount), *pairwise(reached), (Decimal(0), last.amount)]
@@ -122,8 +122,8 @@ Ends = tuple[Fraction, Fraction]
 
 
 def waterfall_chart(steps: Sequence[tuple[str, Ends, str]], price: Decimal, currency: str) -> Chart:
-    """(component, from and to, amount as text): bars one behind the other, and below them the price that they add up to;
-    what is lost and what is earned stand out.
+    """Return horizontal bars of (component, from and to, amount as text), and below them the price that they add up to;
+    losses and earnings have colours of their own.
     """
     special = {"markup": "jade", "unsold": "unowned", "spares": "unowned"}
     colours = [special.get(name, "gpu") for name, *_rest in steps]
@@ -141,7 +141,7 @@ def _of_a_gpu_hour(currency: str) -> str:
 
 
 def tornado_chart(swings: Sequence[tuple[str, Ends, str]], price: Fraction, currency: str) -> Chart:
-    """(input, lowest and highest price, both as text) beside a line at the price as it is."""
+    """Return bars of (input, lowest and highest price, both as text) beside a line at the current price."""
     here = round_price(price)
     series = [
         Series(
@@ -161,7 +161,7 @@ def _places(ends: Ends) -> tuple[Decimal, Decimal]:
 
 
 def pools_chart(pools: Sequence[Mapping[str, Any]], uses: Sequence[str]) -> Chart:
-    """Where the time of each pool went, in GPU-hours, one use on the other."""
+    """Return stacked bars of the uses of each pool's time, in GPU-hours."""
     words = {"charged": _("Charged"), "platform": _("Platform"), "unowned": _("Unowned"), "unpriced": _("Unpriced"),
              "idle": _("Idle")}  # fmt: skip
     series = [
@@ -176,7 +176,7 @@ def pools_chart(pools: Sequence[Mapping[str, Any]], uses: Sequence[str]) -> Char
 
 @dataclass(frozen=True, slots=True)
 class DayRow:
-    """One day of the period so far: what it cost, and the sum since the period began."""
+    """Day of the period so far: its cost, and the sum since the period began."""
 
     day: date
     amount: Decimal
@@ -184,7 +184,7 @@ class DayRow:
 
 
 def day_rows(days: Sequence[tuple[date, Decimal]], first: date, passed: int) -> list[DayRow]:
-    """The `passed` complete days of a period that begins on `first`; a day without spending is a day of zero."""
+    """Return the `passed` complete days of a period that begins on `first`; a day without spending has zero."""
     known = dict(days)
     rows: list[DayRow] = []
     total = Decimal(0)
@@ -199,7 +199,7 @@ def day_rows(days: Sequence[tuple[date, Decimal]], first: date, passed: int) -> 
 def course_chart(
     standing: BudgetStatus, rows: Sequence[DayRow], first: date, count: int, elapsed: Fraction, currency: str
 ) -> Chart:
-    """A budget's period of `count` days, `elapsed` of them passed: sums by day, the budget, and where the forecast ends."""
+    """Return the chart of a budget's period of `count` days, `elapsed` of them passed: sums by day, budget and forecast."""
     today, end = min(int(elapsed), count - 1), count - 1
 
     def placed(points: Mapping[int, Decimal | None]) -> tuple[list[Value], list[str]]:

@@ -1,4 +1,4 @@
-"""What teams committed to for a month, and how much of it they used: from the lines that bill it, which no page adds to."""
+"""Commitments of teams for a month, and how much of them was used, read from the lines that bill the month."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ ZERO = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class CommitmentUse:
-    """A commitment in one month: GPU-hours bought, used and left, what each part costs, and hours beyond it on demand."""
+    """Commitment in one month: GPU-hours bought, used and unused, the cost of each part, and on-demand hours beyond it."""
 
     team: Team
     commitment: Commitment
@@ -43,24 +43,24 @@ class CommitmentUse:
 
     @property
     def share(self) -> Decimal | None:
-        """Used over bought hours; None where nothing was bought."""
+        """Return used over bought hours; None if none were bought."""
         return self.used / self.bought if self.bought else None
 
     @property
     def amount(self) -> Decimal:
-        """What is paid for the month, used or not."""
+        """Return the amount paid for the month, used or not."""
         return self.used_amount + self.unused_amount
 
 
 def commitment_uses(
     month: MonthStatements, teams: Iterable[Team], now: datetime, *, stale: bool = False
 ) -> list[CommitmentUse]:
-    """The commitments of some teams that are in force in a month, by team, accelerator and start.
+    """Return the commitments of some teams that are in force in a month, by team, accelerator and start.
 
-    `unused_at_list`: what the unused hours would have cost at the list price in force at the end of what is known, None
-    where the accelerator has none. `pace`: where an open month is heading for, as of `now`; None where it is `stale`, or
-    where another commitment pays at the same time.
-    Usage that came late is in the month that billed it and is left out here.
+    `unused_at_list`: cost of the unused hours at the list price in force at the end of the known time, None
+    if the accelerator has none. `pace`: projection of an open month, as of `now`; None if it is `stale`, or
+    if another commitment pays at the same time.
+    Late usage belongs to the month that billed it and is left out here.
     """
     of_team: dict[str, list[StatementLine]] = defaultdict(list)
     for statement in month.statements:
@@ -92,9 +92,9 @@ def _use(
 
 
 def _beyond(one: Commitment, month: MonthStatements, lines: list[StatementLine]) -> Decimal:
-    """GPU-hours on demand while a commitment was in force, without those that the platform carries.
+    """Return on-demand GPU-hours while a commitment was in force, without waived usage.
 
-    Lines do not say when in the month their hours were, so in a month in which it begins or ends the usage does.
+    Lines do not have the time of their hours, so a month in which the commitment begins or ends is read from usage.
     """
     period = month.period
     window = period.window
@@ -109,7 +109,7 @@ def _beyond(one: Commitment, month: MonthStatements, lines: list[StatementLine])
     names = NamesByTeam(known).namespaces({one.team})
 
     def held(usages: Iterable[GpuUsage]) -> Decimal:
-        """Of usage that the commitment might have paid for."""
+        """Sum the usage that the commitment might have paid for."""
         return sum((
             usage.device_us for usage in usages
             if any(paying.name == one.name for paying in known.commitments.for_usage(usage, known.card))

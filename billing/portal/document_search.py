@@ -1,4 +1,4 @@
-"""Search of any document: invoices, drafts and notes by number, team, month, amount or reference outside."""
+"""Search of documents: invoices, drafts and notes by number, team, month, amount or external reference."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 @dataclass(frozen=True, slots=True)
 class DocumentMatch:
-    """One document; `month` is that of an invoice, and the open one that a note was issued in."""
+    """Document found; `month` is that of an invoice, and the open one that a note was issued in."""
 
     kind: str
     number: str
@@ -32,7 +32,7 @@ class DocumentMatch:
 
 
 def documents_matching(teams: QuerySet[Team], text: str, most: int = SHOWN) -> list[DocumentMatch]:
-    """The documents of `teams` that every word of `text` fits, the newest first, at most `most`."""
+    """Return at most `most` documents of `teams` that match every word of `text`, newest first."""
     words = text.split()
     if not words:
         return []
@@ -56,7 +56,7 @@ def _fitting(documents: QuerySet[Any], words: Iterable[str], event: str, month: 
 
 
 def _amount(word: str) -> Decimal | None:
-    """``1,234.50`` as a decimal; a credit is found with and without its sign."""
+    """Return ``1,234.50`` as a decimal, None if it is not one; a credit is found with and without its sign."""
     try:
         amount = Decimal(word.replace(",", "").replace("\N{MINUS SIGN}", "-"))
     except InvalidOperation:

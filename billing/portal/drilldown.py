@@ -1,6 +1,6 @@
-"""From a line down to what was used: by workload, day, pod, hour or request.
+"""Drill-down from a line to its usage: by workload, day, pod, hour or request.
 
-Every level is the walk that rates a close, read at a finer grain, so that it adds up to the line.
+Every level is the walk that rates a close, at a finer grain, so that it adds up to the line.
 """
 
 from collections import defaultdict
@@ -46,13 +46,13 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     "requests": ("time", "id", "source", *DETAILS, "tags"),
     "consumers": ("consumer",),
 }
-"""By level: the facts of a part that are columns of its table."""
+"""Facts of a part that are columns of its table, by level."""
 COUNTED = dict.fromkeys(("holds", "requests", "devices"), "count")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a line. `usage` in base units, exact; `quantity` and `amount` are shares that add up to the line's."""
+    """Part of a line. `usage` in base units, exact; `quantity` and `amount` are shares that add up to the line's."""
 
     facts: dict[str, Any]
     usage: Decimal
@@ -61,14 +61,14 @@ class Part:
 
     @property
     def details(self) -> str:
-        """Optional fields that a request or an allocation stated, by their names in the record."""
+        """Return optional fields that a request or an allocation stated, by their names in the record."""
         named = [f"{name} {self.facts[name]}" for name in ("capacity_type", *DETAILS) if name in self.facts]
         return " · ".join([*named, *([self.facts["tags"]] if "tags" in self.facts else [])])
 
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Parts of a line, or of one part of it, with what they add up to; `rest` are `left_out` more in one sum."""
+    """Parts of a line, or of one part of it, with their sums; `rest`: sum of the `left_out` further parts."""
 
     parts: list[Part]
     quantity: Decimal
@@ -87,9 +87,9 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which usage a line is of, and what its close knew.
+    """Usage that a line is billed for, and the reference data of its close.
 
-    `kept`: the line is of an assessment some minutes old: usage that came since is in its parts, not in its quantity.
+    `kept`: the line is of a stored assessment, some minutes old: its parts include later usage, its quantity does not.
     """
 
     part: Slice
@@ -101,7 +101,7 @@ class Scope:
 def scope_of(
     line: StatementLine, period: BillingPeriod, reference_data: ReferenceData | None = None, *, kept: bool = False
 ) -> Scope:
-    """The slice of usage of any line; `reference_data` where they are read already."""
+    """Return the scope of usage of any line; `reference_data` if they are read already."""
     window, epochs = _seen(line, period)
     reference_data = reference_data or reference_data_known(epochs.before)
     part = Slice.of(
@@ -120,7 +120,7 @@ def _seen(line: StatementLine, period: BillingPeriod) -> tuple[Interval, EpochFi
 
 
 def workloads(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
-    """The line by workload; for an adjustment only the `jobs` that it judged."""
+    """Split the line by workload; an adjustment by the `jobs` that it judged only."""
     rows = [
         {"job": job, "holds": len({item.place.allocation for item in items}), **_span(items), "usage": _usage(items)}
         for job, items in _grouped(_devices(line, scope, Grain.POD, jobs), lambda item: item.place.resource)
@@ -129,7 +129,7 @@ def workloads(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = No
 
 
 def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown:
-    """The devices that each pod of one workload held, and from when to when."""
+    """Split one workload of the line by allocation: the devices that each pod held, with their first and last instant."""
     found = [item for item in _devices(line, scope, Grain.POD, [job]) if item.place.resource == job]
     grouped = dict(_grouped(found, lambda item: item.place.allocation))
     spans = {name: _span(items) for name, items in grouped.items()}
@@ -148,7 +148,7 @@ def holds(line: StatementLine, scope: Scope, job: str, share: Part) -> Breakdown
 
 
 def days_allocated(line: StatementLine, scope: Scope, jobs: Sequence[str] | None = None) -> Breakdown:
-    """The line by local day."""
+    """Split the line by local day."""
     found = _devices(line, scope, Grain.DAY, jobs)
     rows = [{"day": day, "usage": _usage(items)} for day, items in _grouped(found, lambda item: _day(item, scope))]
     return share_out(line, rows, kept=scope.kept)
@@ -163,7 +163,7 @@ def _devices(line: StatementLine, scope: Scope, grain: Grain, jobs: Sequence[str
 
 
 def _verdict(line: StatementLine, job: str) -> Verdict:
-    """The verdicts on the jobs that the line adjusts, where the usage of a job is known."""
+    """Return a verdict without amounts, so that the walk yields the usage of a job that the line adjusts."""
     key, nothing = line.key, Decimal(0)
     return Verdict(key.team, key.cluster, key.namespace, job, key.policy, nothing, nothing, nothing, None, None, nothing,
                    key.reason)  # fmt: skip
@@ -173,7 +173,7 @@ def _rated(
     line: StatementLine, scope: Scope, grain: Grain, verdicts: Verdicts, *,
     namespaces: Sequence[tuple[str, str]] = (), dimensions: Sequence[int] = (),
 ) -> Iterator[RatedUsage]:  # fmt: skip
-    """The parts of the line. A team that can no longer be rated has none under its commitments."""
+    """Return the usage of the line. A team that can no longer be rated has none under its commitments."""
     window = scope.part.window
     cuts = midnights(window.start, window.end, scope.zone) if grain is Grain.DAY else ()
     reading = Reading({line.key.team}, namespaces, dimensions, frozenset({line.key.kind}))
@@ -184,7 +184,7 @@ def _rated(
 def _grouped(
     items: Iterable[RatedUsage], name: Callable[[RatedUsage], Any]
 ) -> list[tuple[Any, list[RatedUsage]]]:
-    """The items by name, in order, without what adds up to nothing."""
+    """Group the items by name, in order, without groups whose usage is zero."""
     found: dict[Any, list[RatedUsage]] = defaultdict(list)
     for item in items:
         found[name(item)].append(item)
@@ -218,7 +218,7 @@ def days_of_tokens(line: StatementLine, scope: Scope) -> Breakdown:
 
 
 def hours_of_tokens(line: StatementLine, scope: Scope, day: date, share: Part) -> Breakdown:
-    """The hours of UTC of a local day; one that a midnight cuts begins, or ends, with it."""
+    """Split a local day of the line by UTC hour; an hour that a midnight cuts begins, or ends, with it."""
     inside = _local_day(scope, day)
     items = _tokens(line, _within(scope, inside), Grain.HOUR)
     found = _grouped(items, lambda item: max(item.place.start or inside.start, inside.start))
@@ -227,7 +227,7 @@ def hours_of_tokens(line: StatementLine, scope: Scope, day: date, share: Part) -
 
 
 def requests(line: StatementLine, scope: Scope, day: date, hour: datetime, share: Part) -> Breakdown:
-    """The first requests of one hour of a day of a token line; an hour may have millions, so the rest is summed up there."""
+    """Return the first requests of one hour of a token line, and the sum of the rest: an hour may have millions."""
     part = _within(_within(scope, _local_day(scope, day)), Interval(hour, this_hour(hour) + HOUR)).part
     names = token_names(line.key.consumer, line.key.sku)
     ranges = token_ranges(part, scope.reference_data, line.key, {name.source for name in names})
@@ -241,7 +241,7 @@ def requests(line: StatementLine, scope: Scope, day: date, hour: datetime, share
 
 
 def _tags_text(tags: Mapping[str, str | None]) -> str:
-    """Tags as a page and a file show them; a value that was not kept is `(other)`.
+    """Return tags as text for pages and files; a value that was not kept is `(other)`.
 
     >>> _tags_text({"product": "chat", "customer": None})
     'customer=(other) product=chat'
@@ -254,14 +254,14 @@ def _tokens(line: StatementLine, scope: Scope, grain: Grain) -> Iterator[RatedUs
 
 
 def _dimensions(line: StatementLine, scope: Scope) -> list[int]:
-    """Under which dimensions the tokens of a line were reported: of its consumer, or of all of a team's."""
+    """Return the token dimensions that the line was reported under: of its consumer, or of all of the team's."""
     if line.key.consumer:
         return [name.number for name in token_names(line.key.consumer, line.key.sku)]
     return NamesByTeam(scope.reference_data).dimensions([line.key.team])
 
 
 def consumers(line: StatementLine, scope: Scope) -> Breakdown:
-    """The line by consumer, where it is of all consumers of a team: the largest first."""
+    """Split a line of all consumers of a team by consumer, the largest first."""
     used = consumer_usage([line.key], scope.part, scope.reference_data, _dimensions(line, scope)).get(line.key, {})
     rows = [{"consumer": name, "usage": usage} for name, usage in used.items()]
     return share_out(line, sorted(rows, key=lambda row: (-Decimal(row["usage"]), str(row["consumer"]))), kept=scope.kept)
@@ -272,7 +272,7 @@ def _requests(items: Collection[RatedUsage]) -> int:
 
 
 def first_rows(breakdown: Breakdown) -> Breakdown:
-    """What a page shows of a level: as many rows as somebody reads, the rest in one sum."""
+    """Limit a level to the rows that a page shows, with the rest in one sum."""
     beyond = breakdown.parts[ROWS_SHOWN:]
     if not beyond:
         return breakdown
@@ -285,7 +285,7 @@ def share_out(
 ) -> Breakdown:
     """Give each row its share of the line (or of a part of it) by largest remainder, so that shares add up.
 
-    kept: the line is of an assessment some minutes old, whose quantity is shared out whatever was used since.
+    kept: the line is of a stored assessment, some minutes old; its quantity is shared out whatever was used since.
     """
     quantity, amount = (of.quantity, of.amount) if of else (line.quantity, line.amount)
     weights = [row["usage"] for row in rows]
@@ -302,7 +302,7 @@ def share_out(
 
 
 def level_tables(levels: Mapping[str, Breakdown], line: StatementLine, month: str) -> dict[str, Callable[[], Table]]:
-    """A file for every level that the page shows: with every row, and requests in one where they are too many to list."""
+    """Return a table of every row for each level of the page; requests that are too many to list are one row."""
     return {name: partial(_table, name, rows, line, month) for name, rows in levels.items()}
 
 
@@ -326,6 +326,6 @@ def _local_day(scope: Scope, day: date) -> Interval:
 
 
 def _within(scope: Scope, inside: Interval) -> Scope:
-    """The tokens of a part of the time."""
+    """Limit the tokens of a scope to an interval."""
     tokens = [cut for piece in scope.part.tokens if (cut := piece.overlap(inside))]
     return replace(scope, part=replace(scope.part, tokens=tokens))

@@ -1,4 +1,4 @@
-"""The files of the explorer: its groups and its bars, exact."""
+"""Files of the explorer: its groups and its bars, with exact figures."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -49,7 +49,7 @@ def _team_at(place: int, called: Mapping[str, str], group: Group) -> str:
 
 
 def series_table(found: Explored, called: Mapping[str, str]) -> Table:
-    """Every bar of every group, exact: one row each, but for nothing."""
+    """Return every bar of every group, exact, one row each; bars of zero are left out."""
     query, rows = found.query, []
     for group in found.charted:
         names: list[Cell] = []

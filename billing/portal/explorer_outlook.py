@@ -1,4 +1,4 @@
-"""Where the running month of the explorer will end, and what its budgets allow: for what a budget could be about."""
+"""Outlook of the explorer's running month: its forecast and budgets, if a budget could have the same scope."""
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -30,7 +30,7 @@ PATTERNS: Final = ("cluster", "namespace", "consumer", "accelerator", "model")
 
 @dataclass(frozen=True, slots=True)
 class Budgeted:
-    """What budgets of whole teams allow in the month: in sum, of how many of the `teams` that are asked for."""
+    """Monthly budgets of whole teams: their sum, their number, and the number of `teams` in the query."""
 
     amount: Decimal
     number: int
@@ -39,9 +39,9 @@ class Budgeted:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The running month, as far as it is asked for. `expected`: not computed yet where it is None.
+    """Outlook of the running month under a query. `expected`: None until it is computed.
 
-    `scope`: of teams that are charged, as `spent` is; that without credit notes and rebills, which no budget counts.
+    `scope`: of charged teams, as is `spent`, which leaves out credit notes and rebills because no budget counts them.
     """
 
     found: Explored
@@ -53,7 +53,7 @@ class Outlook:
 
     @classmethod
     def of(cls, found: Explored, reader: Explorer) -> "Outlook | None":
-        """None where another range is asked for, something that no budget can be about, or sums that are not made yet."""
+        """Return the outlook; None for another range, for filters that no budget can have, and for sums not made yet."""
         query = found.query
         month, today = query.span.month, f"{found.today:%Y-%m}"
         scope = scope_of(query, reader)
@@ -64,7 +64,7 @@ class Outlook:
         return cls(found, period, scope, _budget(scope, period), found.total.total - reader.noted(query))
 
     def forecast(self, reader: Explorer, *, silent: bool) -> "Outlook":
-        """The same with where the month will end, as of when its sums are."""
+        """Return the outlook with the forecast of the month, as of its sums."""
         window = self.period.window
         known = reference_data_known(last_close_seq() + 1)
         return replace(self, expected=expected_of(
@@ -73,12 +73,12 @@ class Outlook:
 
     @property
     def used(self) -> Decimal | None:
-        """Spent over the budget, as a ratio; None where not every team has one."""
+        """Return spending over the budget, as a ratio; None unless every team has a budget."""
         budget = self.budget
         return self.spent / budget.amount if budget and budget.number == budget.teams else None
 
     def lines(self, chart: Chart) -> Chart:
-        """The chart of days with a line of what the budget allows a day, and of what is expected of the days to come."""
+        """Return the chart of days with lines for the budget of a day and for the forecast of the days to come."""
         days, query = len(self.found.steps), self.found.query
         if query.step != "day" or days != query.span.days:
             return chart
@@ -92,7 +92,7 @@ class Outlook:
         return replace(chart, series=series)
 
     def _expected(self, ahead: list[int], days: int) -> list[Series]:
-        """What is expected beyond what is spent, evenly over the days to come, with its band."""
+        """Return the forecast beyond the spending so far, spread evenly over the days to come, with its band."""
         found = self.expected
 
         def placed(end: Decimal | None) -> tuple[list[Value], list[str]]:
@@ -110,7 +110,7 @@ class Outlook:
 
 
 def scope_of(query: Query, reader: Explorer) -> Scope | None:
-    """The filters as the scope of a budget; None where they ask for what a budget is not about."""
+    """Return the filters as the scope of a budget; None if no budget can have them."""
     asked = query.filter
     if query.search or not set(asked) <= {"team", *PATTERNS} or any(NAMELESS in values for values in asked.values()):
         return None

@@ -1,4 +1,4 @@
-"""What the explorer's page shows of an answer: its rows and where each leads, and its chart."""
+"""Page of an answer of the explorer: its rows with their links, and its chart."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,11 +66,11 @@ NEXT: Final[Mapping[str, str]] = {
     "team": "namespace", "namespace": "job", "cluster": "namespace", "site": "namespace", "accelerator": "namespace",
     "pool": "job", "queue": "job", "tier": "job", "model": "consumer", "consumer": "model", "kind": "team", "job": "team",
 }  # fmt: skip
-"""By what a group is split next, when somebody asks what it is made of."""
+"""Dimension that splits a group next, by the dimension of the group."""
 
 
 def amount(value: Decimal | None, metric: str) -> str:
-    """A sum as the page writes it; the exact one is in the file."""
+    """Format a sum for the page; files have the exact one."""
     if metric == "cost" or value is None:
         return money(value)
     return count(value) if metric in COUNTED else hours(value)
@@ -78,7 +78,7 @@ def amount(value: Decimal | None, metric: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """A group in the table: its names, its colour in the chart, its cells, and where it leads. `line`: of an invoice."""
+    """Group in the table: its names, its colour in the chart, its cells and its link. `line`: page of an invoice line."""
 
     group: Group
     names: list[Name]
@@ -94,13 +94,13 @@ class Row:
 
     @property
     def under(self) -> str:
-        """What else tells them from others."""
+        """Return the secondary texts of the names, which tell them from others."""
         return " · ".join(name.under for name in self.names if name.under)
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Something to choose: its code, its words, and whether it is chosen."""
+    """Choice of a field: its code, its words, and its state."""
 
     code: str
     text: Any
@@ -109,7 +109,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A filter that is in force, and the address without it."""
+    """Filter in force, and the address without it."""
 
     dimension: Any
     text: str
@@ -118,8 +118,8 @@ class Chip:
 
 @dataclass(frozen=True)
 class ExplorerPage:
-    """An answer as its page shows it. `stale`: so much may be missing that it is compared with nothing (`uncompared`) and
-    nothing is forecast. `outlook`: of the running month.
+    """Answer as its page shows it. `stale`: so much usage may be missing that there is no comparison (`uncompared`) and
+    no forecast. `outlook`: of the running month.
     """
 
     found: Explored
@@ -138,7 +138,7 @@ class ExplorerPage:
 
     @property
     def compared(self) -> Span | None:
-        """The days that are compared with; None where that would mislead."""
+        """Return the days of the comparison; None if it would mislead."""
         return self.found.compared
 
     def text(self, value: Decimal | None) -> str:
@@ -158,7 +158,7 @@ class ExplorerPage:
 
     @property
     def is_part(self) -> bool:
-        """Whether it leaves out days of its open months, or some of what was used by the teams that are asked for."""
+        """Return True if the answer leaves out days of its open months, or usage by a filter other than the team."""
         query, months = self.query, self.found.open_months
         if query.search or query.filter.keys() - {"team"}:
             return True
@@ -169,7 +169,7 @@ class ExplorerPage:
 
     @property
     def mean_text(self) -> str:
-        """The mean of the days that have begun, from the first on of which anything can be known; empty where none has."""
+        """Return the mean of the days begun, from the first day with data; empty if they are too few."""
         first = max(self.query.first, self.found.first_day or self.query.first)
         passed = None if self.query.last < first else Span(first, self.query.last).through(self.found.today)
         if passed is None or passed.days < FEWEST_DAYS:
@@ -179,18 +179,18 @@ class ExplorerPage:
 
     @property
     def refused(self) -> str:
-        """Why the bars are no hours, where hours were asked for."""
+        """Return the reason why the bars are no hours, if hours were asked for."""
         return translated(self.found.refused) if self.found.refused else ""
 
     @property
     def unknown(self) -> list[str]:
-        """What figures leave out, a sentence each."""
+        """Return a sentence for each kind of usage that the figures leave out."""
         apart = f"{self.text(self.found.apart)} {self.unit}"
         return [*unknown_texts(self.found.unknown, hours), *apart_texts(self.found, apart)]
 
     @property
     def begun_text(self) -> str:
-        """Why it is compared with nothing, where the days before have no figures."""
+        """Return the reason for no comparison, if the days before have no figures."""
         return begun_text(self.found)
 
     @property
@@ -199,7 +199,7 @@ class ExplorerPage:
 
     @property
     def groups_title(self) -> str:
-        """By what the answer is split."""
+        """Return the names of the dimensions that split the answer."""
         return " · ".join(str(DIMENSION[name]) for name in self.query.by) or gettext("Total")
 
     @property
@@ -238,12 +238,12 @@ class ExplorerPage:
 
     @property
     def order(self) -> list[str]:
-        """The columns of the table after the name."""
+        """Return the columns of the table after the name."""
         shown = [name for name in self.query.columns if self.compared is not None or name not in ("before", "change")]
         return ["total", *shown]
 
     def _cells(self, group: Group) -> list[tuple[str, str, str]]:
-        """Code, text and class of each cell of a row."""
+        """Return code, text and class of each cell of a row."""
         return [(code, self._cell(group, code), _class(code, group)) for code in self.order]
 
     def _cell(self, group: Group, code: str) -> str:
@@ -259,27 +259,27 @@ class ExplorerPage:
 
     @property
     def total_cells(self) -> list[tuple[str, str, str]]:
-        """The cells of all groups together."""
+        """Return the cells of all groups together."""
         return self._cells(self.found.total)
 
     @property
     def left_out(self) -> int:
-        """How many groups have no row."""
+        """Return the number of groups without a row."""
         return max(0, self.found.number - sum(1 for row in self.rows if row.group.counts))
 
     @property
     def rest_cells(self) -> list[tuple[str, str, str]]:
-        """What those come to; only the sum."""
+        """Return the cells of the groups without a row; only the sum has a text."""
         rest = self.found.total.total - sum((row.group.total for row in self.rows), Decimal(0))
         return [(code, self.text(rest) if code == "total" else "", "" if code == "total" else "wide") for code in self.order]
 
     def _only(self, group: Group) -> Query:
-        """The question about one group alone."""
+        """Return the query for one group alone."""
         names = zip(self.query.by, group.names, strict=True)
         return self.query.only(**{dimension: value or NAMELESS for dimension, value in names})
 
     def _behind(self, group: Group, code: str, text: str) -> str:
-        """Where a cell leads: a change to its reasons, any other figure to what it is made of; of nothing nowhere."""
+        """Return the address behind a cell: the reasons of a change, the parts of another figure; empty for none."""
         if text == NOTHING:
             return ""
         if code == "change" and self.query.metric == "cost":
@@ -287,18 +287,18 @@ class ExplorerPage:
         return self._deeper(group, self.compared if code == "before" else None, code if code in METRICS else "")
 
     def _deeper(self, group: Group, span: Span | None, metric: str = "") -> str:
-        """The address that says what a group is made of, or what its bar is, or the same of another metric."""
+        """Return the address of the parts of a group, of its bar (`span`), or of another metric."""
         query, asked = self.query, self._only(group)
         by = next((name for name in _following(query.by) if name not in query.by and name not in query.filter), "")
         asked = replace(asked, by=(by,) if by else asked.by, metric=metric or asked.metric, search="")
         return f"?{(asked.during(span) if span else asked).address}"
 
     def _bar(self, group: Group, step: Step) -> str:
-        """The address of what is in a bar; of all others, of its days."""
+        """Return the address of a bar's parts; for the bar of all others, of its days."""
         return f"?{self.query.during(step.span).address}" if group is self.found.other else self._deeper(group, step.span)
 
     def _line(self, group: Group) -> str:
-        """The page of the largest line of a group, or of its note, where the span is one month."""
+        """Return the page of a group's largest line, or of its note; empty if it has none: a span is not one month."""
         if group.line is None:
             return ""
         team, digest = group.line
@@ -310,7 +310,7 @@ class ExplorerPage:
 
     @cached_property
     def chart(self) -> Chart:
-        """Stacked bars of the largest groups and of all others."""
+        """Return stacked bars of the largest groups and of all others."""
         found, charted = self.found, list(self.found.charted)
         series = [
             Series(self._title(group), "stack", colour, group.bars, [self.text(bar) for bar in group.bars],
@@ -331,7 +331,7 @@ class ExplorerPage:
 
     @cached_property
     def legend(self) -> list[tuple[str, str, str, str]]:
-        """Colour, name, total and address of each part of the chart."""
+        """Return colour, name, total and address of each part of the chart."""
         found = [
             (colour, self._title(group), self.text(group.total), self._deeper(group, None))
             for group, colour in zip(self.found.charted, COLOURS, strict=False)
@@ -346,7 +346,7 @@ class ExplorerPage:
 
     @property
     def fiscal_text(self) -> str:
-        """The fiscal year or quarter that is asked for, if one is."""
+        """Return the fiscal year or quarter of the query; empty if it is none."""
         return fiscal_text(self.query, settings.FISCAL_YEAR_START)
 
     @property
@@ -359,7 +359,7 @@ class ExplorerPage:
 
     @cached_property
     def figures(self) -> list[tuple[str, str, list[tuple[str, str]]]]:
-        """What the chart shows as a table: each bar with its sum, and its parts with the address of each."""
+        """Return the chart as a table: each bar with its sum, and its parts with their addresses."""
         groups = [*self.found.charted, *([self.found.other] if any(self.found.other.bars) else [])]
         return [
             (self.step_text(step), self.text(sum((group.bars[place] for group in groups), Decimal(0))),
@@ -367,11 +367,11 @@ class ExplorerPage:
             for place, step in enumerate(self.found.steps)
         ]  # fmt: skip
 
-    # What can be chosen
+    # Options of the form
 
     @property
     def options(self) -> dict[str, list[Option]]:
-        """What each field of the form offers. The usual step of a range is never a chosen one."""
+        """Return the options of each field of the form. The usual step of a range is never marked as chosen."""
         query = self.query
         steps = [code for code in STEPS if code != "hour" or query.span.days <= LONGEST_OF_HOURS]
         others = [code for code in DIMENSIONS if code not in query.by[:1]]
@@ -399,12 +399,12 @@ class ExplorerPage:
         return f"?{replace(self.query, filters=(), search='').address}"
 
     def kept(self, *but: str) -> list[tuple[str, str]]:
-        """What a form has to repeat of the address so that nothing of it is lost, but for its own fields."""
+        """Return the parameters of the address that a form repeats, without its own fields (`but`)."""
         return [(name, value) for name, value in parse_qsl(self.query.address) if name not in but]
 
     @property
     def heads(self) -> list[tuple[str, Any, str, str]]:
-        """Each column: its code, its words, the address that sorts by it, and how it sorts now."""
+        """Return for each column its code, its words, the address that sorts by it, and its current order."""
         names = {"name": self.groups_title, "total": self.metric_text, **COLUMN}
         return [self._head(code, names[code]) for code in ("name", *self.order)]
 
@@ -420,7 +420,7 @@ def _options(codes: Iterable[str], words: Mapping[str, Any], *chosen: str) -> li
 
 
 def _percent(changed: Decimal | None) -> str:
-    """A change in percent; from next to nothing it is no percent that says something."""
+    """Format a change in percent; above tenfold in words, because the base is next to nothing."""
     if changed is None:
         return ""
     return gettext("more than tenfold") if changed > TENFOLD else signed_percent(changed * 100)
@@ -432,7 +432,7 @@ def _class(code: str, group: Group) -> str:
 
 
 def _following(by: Sequence[str]) -> Iterable[str]:
-    """What comes after the last of the groups, and after that."""
+    """Yield the dimensions that follow the last of the groups."""
     name = by[-1] if by else "team"
     for _step in range(len(NEXT)):
         name = NEXT[name] if by else name

@@ -1,4 +1,4 @@
-"""Why the cost of a range changed against the days before: what prices, usage and efficiency did, and by whom."""
+"""Reasons why the cost of a range differs from the days before: effects of price, usage and efficiency, by name."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -19,7 +19,7 @@ from billing.portal.bridge import ORDER, OTHERS, ZERO, Bridge, Effect, bridge_of
 from pricing.meters import LINE_KINDS, Role
 
 BY: Final = ("team", "namespace", "job", "consumer", "model")
-"""What a change can be split by."""
+"""Dimensions by which a change can be split."""
 NEXT: Final[Mapping[str, str]] = {
     "team": "namespace", "namespace": "job", "job": "kind", "consumer": "model", "model": "consumer"
 }  # fmt: skip
@@ -29,9 +29,9 @@ USAGE: Final = ("usage", "begun", "ended")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one name did to the total; `rest`: efficiency, interruptions, late usage and other adjustments.
+    """Change of the total by one name; `rest`: efficiency, interruptions, late usage and other adjustments.
 
-    `new`: a team of which nothing can be known before.
+    `new`: a team that began later, so that its earlier cost is unknown.
     """
 
     name: Name
@@ -53,7 +53,7 @@ class Change:
 
     @property
     def parts(self) -> list[tuple[Any, Decimal]]:
-        """What made the change, in words, where it is more than one thing."""
+        """Return the causes of the change in words, if there is more than one."""
         named = ((_("By price"), self.price), (_("By usage"), self.usage), (_("Other"), self.rest))
         found = [(words, part) for words, part in named if part]
         return found if len(found) > 1 else []
@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One effect, and where it leads."""
+    """Effect, and the address of its details."""
 
     effect: Effect
     link: str
@@ -77,7 +77,7 @@ class Why:
 
     @classmethod
     def of(cls, found: Explored, reader: Explorer, by: str) -> "Why | None":
-        """None where nothing is compared."""
+        """Build the reasons of a change; None if nothing is compared."""
         if found.compared is None or found.query.search or found.query.metric != "cost":
             return None
         lines = reader.compared_lines(found.query, by, shadow=found.shadow)
@@ -93,7 +93,7 @@ class Why:
 
     @cached_property
     def bridge(self) -> Bridge:
-        """All of them added up, so that the steps are the sums of the rows."""
+        """Return the sum of all bridges, so that the steps are the sums of the rows."""
         sums: dict[str, Decimal] = defaultdict(lambda: ZERO)
         for one in self.bridges.values():
             for effect in one.effects:
@@ -103,12 +103,12 @@ class Why:
 
     @property
     def steps(self) -> list[Step]:
-        """Each effect with the page that says more."""
+        """Return each effect with the address of its details."""
         return [Step(effect, self._effect_link(effect.name)) for effect in self.bridge.effects]
 
     @cached_property
     def changes(self) -> list[Change]:
-        """What changed most first."""
+        """Return the changes, the largest first."""
         found = [self._change(name, one) for name, one in self.bridges.items() if one.change]
         return sorted(found, key=lambda row: (-abs(row.change), row.name.text))
 
@@ -118,13 +118,13 @@ class Why:
 
     @property
     def left_out(self) -> tuple[int, Decimal]:
-        """How many have no row, and what they did."""
+        """Return the number of changes without a row, and their sum."""
         others = self.changes[SHOWN:]
         return len(others), sum((row.change for row in others), ZERO)
 
     @property
     def choices(self) -> list[tuple[str, Any, bool]]:
-        """What it can be split by: code, words, and whether it is chosen."""
+        """Return the dimensions to split by: code, words, and True for the chosen one."""
         return [(code, DIMENSION[code], code == self.by) for code in BY]
 
     @property
@@ -150,7 +150,7 @@ class Why:
         return f"?{replace(query, by=(following,)).address}"
 
     def _effect_link(self, effect: str) -> str:
-        """Prices for the price; else the jobs, or the kind of charge, that made the effect."""
+        """Return the page behind an effect: the prices for price, else the jobs, or the kind of charge, that made it."""
         query: Query = replace(self.found.query, sort="-change")
         if effect == "price":
             return reverse("portal:prices")

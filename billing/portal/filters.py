@@ -1,4 +1,4 @@
-"""What of a month a board is about: the filters in its address, and which lines they keep."""
+"""Filters of a board in its address, and the lines that they keep."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -13,9 +13,9 @@ Line = TypeVar("Line", bound=Charged)
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Exact names; an empty one asks nothing. What a filter asks for and a line does not have, does not match.
+    """Filters by exact name; an empty one keeps every line. A line without the filtered field does not match.
 
-    An accelerator has no slices with a price of their own: these are names of their own, as in the split and the explorer.
+    An accelerator excludes slices with a price of their own: these have their own names, as in the split and the explorer.
     Workloads and queues are not on a line: for them the lines of devices are kept, to be shared out over their jobs.
     """
 
@@ -34,12 +34,12 @@ class Filters:
 
     @property
     def chosen(self) -> list[tuple[str, str]]:
-        """The filters that ask something, by name."""
+        """Return the filters that are set, by name."""
         return [(item.name, value) for item in fields(self) if (value := getattr(self, item.name))]
 
     @property
     def of_jobs(self) -> bool:
-        """Whether jobs are asked for: tokens have none."""
+        """Return True if jobs are filtered: tokens have none."""
         return bool(self.workload or self.queue)
 
     def keeps(self, line: Charged) -> bool:

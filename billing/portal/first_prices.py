@@ -1,4 +1,4 @@
-"""Price lists for usage that is there already: the first one, and one that adds what has no price."""
+"""Price lists for usage that exists already: the first list, and one that adds names without a price."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from metering.intervals import Interval, billing_month, month_of
 
 Rows = dict[str, list[dict[str, str]]]
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
-"""No list begins before."""
+"""Instant before which no list begins."""
 
 
 def reported_rows() -> Rows:
-    """A row without a price for every accelerator and model that was reported."""
+    """Return a row without a price for every accelerator and model that was reported."""
     accelerators = GpuAllocation.objects.order_by("accelerator").values_list("accelerator", flat=True).distinct()
     return {
         "gpu": [{"accelerator": name, "price_per_gpu_hour": ""} for name in accelerators],
@@ -29,7 +29,7 @@ def reported_rows() -> Rows:
 
 
 def first_month(zone: str) -> tuple[str, datetime] | None:
-    """The billing month of the first usage with its first instant; None where a list exists or nothing was used."""
+    """Return the billing month of the first usage with its first instant; None if a list exists or nothing was used."""
     if PriceVersion.objects.exists():
         return None
     held, tokens = GpuAllocation.objects.aggregate(first=Min("started_at"))["first"], hours_used()
@@ -42,7 +42,7 @@ def first_month(zone: str) -> tuple[str, datetime] | None:
 
 @dataclass(frozen=True)
 class MissingPrices:
-    """What was used in open time without a price: the list to add it to, the hour of its first use, a row for each name."""
+    """Usage of open time without a price: the list to add it to, the hour of its first use, a row for each name."""
 
     base: PriceVersion
     start: datetime
@@ -50,10 +50,10 @@ class MissingPrices:
 
 
 def missing_prices(now: datetime) -> MissingPrices | None:
-    """Return what the earliest list of open time lacks, or None where everything that was used has a price.
+    """Return the names that the earliest list of open time lacks; None if everything that was used has a price.
 
-    A list ends where the next begins, so each that lacks a price is followed by one of its own. What was used before the
-    first list is added to that.
+    A list ends where the next begins, so each list that lacks a price needs a successor of its own. Names used before the
+    first list are added to that list.
     """
     since = closed_until() or EARLIEST
     published = PriceVersion.objects.filter(sealed=True, valid_from__lt=now).exclude(valid_until=F("valid_from"))
@@ -75,7 +75,7 @@ def missing_prices(now: datetime) -> MissingPrices | None:
 
 
 def _rows_missing(version: PriceVersion, window: Interval) -> Rows:
-    """A row without a price for every accelerator and model that was used in the window and is not in the list."""
+    """Return a row without a price for every accelerator and model that was used in the window and is not in the list."""
     priced = {name for price in version.gpu.all() for name in (price.accelerator, price.resource)}
     models = {price.model for price in version.tokens.all()}
     return {
@@ -85,7 +85,7 @@ def _rows_missing(version: PriceVersion, window: Interval) -> Rows:
 
 
 def _gpus_used(window: Interval, besides: Collection[str] = ()) -> dict[str, datetime]:
-    """The first instant of the window at which each accelerator was held; `besides` are accelerators and resources."""
+    """Return the first instant of the window at which each accelerator was allocated, without those in `besides`."""
     held = GpuAllocation.objects.filter(observed_until__gt=window.start, started_at__lt=window.end)
     held = held.exclude(accelerator__in=besides).exclude(resource__in=besides)
     firsts = held.values_list("accelerator").annotate(first=Min("started_at"))

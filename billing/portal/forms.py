@@ -1,6 +1,6 @@
-"""Forms of pages: what was typed stays in a form that is refused, and each refusal is beside its field.
+"""Forms of pages: a refused form keeps its input, and each refusal stands beside its field.
 
-A page with many forms gives each a key; it shows the one that was refused in place of the blank one of that key.
+A page with many forms gives each a key; it shows the refused form in place of the blank one of that key.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ YEARS: Final = range(2000, 2200)
 
 
 class Renderer(TemplatesSetting):
-    """Django's own, with the templates of the portal around it."""
+    """Django's renderer with the portal's templates for forms and fields."""
 
     form_template_name = "portal/parts/form.html"
     field_template_name = "portal/parts/field.html"
@@ -43,10 +43,10 @@ class Refusals(ErrorList):
 
 
 class PageForm(forms.Form):
-    """A form of a page, also one of a button alone. It sends the POST of a page to a service.
+    """Form of a page, also of a button alone. It passes the POST of a page to a service.
 
-    `known_by`: the hidden fields by which one of several such forms of a page is known.
-    `made`: what the service made of it.  `error`: what the service refused.
+    `known_by`: the hidden fields that tell several such forms of a page apart.
+    `made`: the result of the service.  `error`: the refusal of the service.
     """
 
     default_renderer = Renderer
@@ -66,7 +66,7 @@ class PageForm(forms.Form):
             field.error_messages["required"] = _("is missing")
 
     def done(self, act: Callable[..., object], **facts: Any) -> bool:
-        """Whether nothing is wrong and `act` did it: called with `facts` and the clean fields. Its refusal is kept."""
+        """Call `act` with `facts` and the clean fields if the form is valid; return True on success. A refusal is kept."""
         if not self.is_valid():
             return False
         try:
@@ -76,23 +76,23 @@ class PageForm(forms.Form):
         return self.error is None
 
     def refuse(self, error: Any) -> None:
-        """Keep what a service refused, in the language of the reader."""
+        """Keep a service's refusal, in the language of the reader."""
         self.error = error
         self.add_error(None, translated(error))
 
     def add_error(self, field: str | None, error: Any) -> None:
-        """A refusal of a field names the field and what was typed."""
+        """Add a refusal that names its field and the value typed."""
         rules = ValidationError(error).messages
         if field is not None:
             rules = [named(self.name_of(field), self[field].value(), rule) for rule in rules]
         super().add_error(field, ValidationError(rules))
 
     def name_of(self, field: str) -> str:
-        """What a refusal calls a field."""
+        """Return the name of a field for its refusals."""
         return str(self[field].label)
 
     def keep(self, field: str | None, text: str) -> None:
-        """Keep a refusal that names its field and its value itself, beside the field where the form has it."""
+        """Keep a refusal that already names its field and value, beside the field if the form has it."""
         super().add_error(field if field in self.fields else None, text)
 
     def keep_all(self, problems: Iterable[FieldProblem], **called: str) -> None:
@@ -102,24 +102,24 @@ class PageForm(forms.Form):
 
     @property
     def messages(self) -> list[str]:
-        """Every refusal, those of the whole form first, then in the order of the fields."""
+        """Return every refusal, those of the whole form first, then in the order of the fields."""
         return [str(text) for name in ("__all__", *self.fields) for text in self.errors.get(name, ())]
 
     @property
     def message(self) -> str:
-        """Every refusal in one line."""
+        """Return every refusal in one line."""
         return "; ".join(self.messages)
 
     def or_refused(self, refused: "PageForm | None") -> "PageForm":
-        """`refused` where that is the same form as it was sent, else the form itself."""
+        """Return `refused` if that is this form as it was sent, else this form."""
         same = refused is not None and type(refused) is type(self) and refused.key == self.key
         return refused if refused is not None and same else self
 
 
 class RowForm(PageForm):
-    """One row of a table of inputs, whose columns are sent as lists.
+    """Row of a table of inputs, whose columns are sent as lists.
 
-    `offered`: fields that always have a value, which alone asks for nothing.
+    `offered`: fields that always have a value; a row with no other value is empty.
     """
 
     offered: tuple[str, ...] = ()
@@ -132,14 +132,14 @@ class RowForm(PageForm):
 
     @classmethod
     def table(cls, data: QueryDict | None, stored: Iterable[Mapping[str, Any]]) -> list[Self]:
-        """The rows as they were sent, else a row for each that is stored."""
+        """Return the rows as they were sent, else a row for each that is stored."""
         if data is not None:
             return cls.sent(data)
         return [cls(initial=row, number=number) for number, row in enumerate(stored, 1)]
 
     @classmethod
     def sent(cls, data: QueryDict) -> list[Self]:
-        """The rows that ask for something, as they were sent; a column that is left out is empty."""
+        """Return the rows that are not empty, as they were sent; a missing column is empty."""
         columns = zip_longest(*(data.getlist(name) for name in cls.base_fields), fillvalue="")
         rows = [dict(zip(cls.base_fields, row, strict=True)) for row in columns]
         asking = [row for row in rows if any(row[name].strip() for name in row if name not in cls.offered)]
@@ -147,17 +147,17 @@ class RowForm(PageForm):
 
 
 class RowsForm(PageForm):
-    """A form with the rows of tables beside its fields."""
+    """Form with the rows of tables beside its fields."""
 
     rows: Sequence[RowForm] = ()
 
     def is_valid(self) -> bool:
-        """Whether neither a field nor a row is refused."""
+        """Return True if neither a field nor a row is refused."""
         return super().is_valid() and not any(row.errors for row in self.rows)
 
     @property
     def messages(self) -> list[str]:
-        """Every refusal in the order of the page."""
+        """Return every refusal in the order of the page."""
         return super().messages + self.row_messages()
 
     def row_messages(self) -> list[str]:
@@ -165,14 +165,14 @@ class RowsForm(PageForm):
 
 
 class Text(forms.CharField):
-    """Text without NUL characters and without blanks around it."""
+    """Field for text without NUL characters and without blanks around it."""
 
     def to_python(self, value: Any) -> Any:
         return super().to_python(str(value or "").replace("\0", ""))
 
 
 class Input(Text):
-    """A text of a calculation, with its words, its name and a hint. `starred`: the calculation needs it."""
+    """Field of a calculation, with its words, its name and a hint. `starred`: the calculation needs it."""
 
     def __init__(self, name: str, hint: str = "", *, starred: bool = False, **options: Any) -> None:
         self.starred = starred
@@ -182,7 +182,7 @@ class Input(Text):
 
 
 class InputsForm(PageForm):
-    """The inputs of a calculation, which checks them itself; its problems are kept beside them."""
+    """Form of the inputs of a calculation, which checks them itself; its problems are kept beside them."""
 
     def __init__(self, data: Any, inputs: Mapping[str, Input], *, prefix: str, initial: Any = None) -> None:
         super().__init__(data, initial=initial, auto_id=f"{prefix}-%s")
@@ -193,7 +193,7 @@ class InputsForm(PageForm):
 
 
 class Line(Text):
-    """One line of printable text of up to `max_length` characters."""
+    """Field for one line of printable text of up to `max_length` characters."""
 
     def run_validators(self, value: str) -> None:
         if len(value) > (self.max_length or 0) or not value.isprintable():
@@ -202,7 +202,7 @@ class Line(Text):
 
 
 class ReasonForm(PageForm):
-    """A step and why it is taken, in an input that names itself."""
+    """Form of a step and its reason, in an input that labels itself."""
 
     reason = Text(max_length=2000)
 
@@ -214,7 +214,7 @@ class ReasonForm(PageForm):
 
 
 class TeamChoice(forms.ModelChoiceField):
-    """A team by its code: any that is no group, or one of `teams`."""
+    """Choice of a team by its code: any that is no group, or one of `teams`."""
 
     default_error_messages = {"invalid_choice": _("there is no such team")}
 
@@ -227,7 +227,7 @@ class TeamChoice(forms.ModelChoiceField):
 
 
 class Number(forms.DecimalField):
-    """A decimal as people write it, thousands parted by commas or not."""
+    """Field for a decimal, with or without thousands separators."""
 
     widget = forms.TextInput(attrs={"inputmode": "decimal"})
     default_error_messages = {"invalid": _("is not a decimal")}
@@ -240,7 +240,7 @@ class Number(forms.DecimalField):
 
 
 class Day(forms.DateField):
-    """A day of the billing zone."""
+    """Field for a day of the billing zone."""
 
     widget = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
     default_error_messages = {"invalid": _("must be a day from 2000 to 2199 such as 2026-11-30")}
@@ -256,7 +256,7 @@ class Day(forms.DateField):
 
 
 class Midnight(Day):
-    """The instant in UTC at which a day of the billing zone begins."""
+    """Field for the start of a day of the billing zone, as an instant in UTC."""
 
     def to_python(self, value: Any) -> Any:
         day = super().to_python(value)
@@ -264,7 +264,7 @@ class Midnight(Day):
 
 
 class Moment(forms.DateTimeField):
-    """A date and time of the billing zone; its help text names the zone."""
+    """Field for a date and time of the billing zone; its help text names the zone."""
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M:%S")
     default_error_messages = {"invalid": _("must be a local date and time such as 2026-10-31T18:00")}
@@ -280,12 +280,12 @@ class Moment(forms.DateTimeField):
 
 
 def named(label: object, text: object, rule: str) -> str:
-    """A refusal with the name of its field and what was typed."""
+    """Return a refusal with the name of its field and the value typed."""
     if not str(text or "").strip():
         return gettext("%(field)s: %(text)s") % {"field": label, "text": rule}
     return gettext("%(field)s %(value)s: %(rule)s") % {"field": label, "value": shown(text), "rule": rule}
 
 
 def acting(request: HttpRequest) -> dict[str, Any]:
-    """Who acts, and when: what every service asks for."""
+    """Return the actor and the instant that every service asks for."""
     return {"actor": actor_of(request), "now": timezone.now()}

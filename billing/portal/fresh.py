@@ -1,4 +1,4 @@
-"""What pages say of how fresh and how complete their figures are. Reports are read once a request."""
+"""Freshness and completeness of the figures of pages. Reports are read once a request."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -16,7 +16,7 @@ from metering.intervals import Interval, billing_month, month_of
 
 
 def scope_seen(request: HttpRequest) -> UsageScope:
-    """The usage that the person sees: everybody's, or that of their teams."""
+    """Return the usage that the user may see: that of all teams, or of their own."""
     if access_of(request.user).may(Right.READ):
         return EVERYTHING
     return UsageScope(frozenset(teams_visible_to(request.user).values_list("code", flat=True)))
@@ -30,9 +30,9 @@ def page_freshness(
     request: HttpRequest, period: BillingPeriod, scope: UsageScope, *, unbilled: Iterable[Unbilled] = (),
     as_of: datetime | None = None,
 ) -> Freshness | None:
-    """How fresh the figures of a month are that can still change; None of a closed month.
+    """Return the freshness of an open month's figures; None for a closed month.
 
-    as_of: when a large month was last assessed.
+    as_of: the instant of a large month's last assessment.
     """
     if period.status == BillingPeriod.Status.CLOSED:
         return None
@@ -40,7 +40,7 @@ def page_freshness(
 
 
 def metering(request: HttpRequest, zone: str) -> Freshness | None:
-    """How fresh the running month is of what the person sees; None for who sees nothing."""
+    """Return the freshness of the running month for the user; None for a user without a role."""
     user = getattr(request, "user", AnonymousUser())
     if not user.is_authenticated or not access_of(user).somewhere(Right.READ):
         return None
@@ -52,7 +52,7 @@ def window_freshness(
     request: HttpRequest, window: Interval, scope: UsageScope, *, unbilled: Iterable[Unbilled] = (),
     as_of: datetime | None = None,
 ) -> Freshness:  # fmt: skip
-    """How fresh the figures of open months are."""
+    """Return the freshness of the figures of open months."""
     now = as_of or asked_at(request)
     until = max(window.start, min(window.end, now))
     known: dict[datetime, Reported] = request.__dict__.setdefault("_reported", {})
@@ -61,6 +61,6 @@ def window_freshness(
 
 
 def asked_at(request: HttpRequest) -> datetime:
-    """One instant for all of a request."""
+    """Return one instant for all of a request."""
     at: datetime = request.__dict__.setdefault("_asked_at", timezone.now())
     return at

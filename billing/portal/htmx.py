@@ -1,10 +1,10 @@
-"""A request as `django_htmx.middleware.HtmxMiddleware` hands it on."""
+"""HTTP request as `django_htmx.middleware.HtmxMiddleware` passes it on."""
 
 from django.http import HttpRequest
 from django_htmx.middleware import HtmxDetails
 
 
 class HtmxRequest(HttpRequest):
-    """Says by `htmx` whether a part of a page is asked for; every view gets one, and those that look at it name it."""
+    """Request whose `htmx` is true for a part of a page; every view gets one, and views that use it name the type."""
 
     htmx: HtmxDetails

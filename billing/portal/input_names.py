@@ -1,4 +1,4 @@
-"""What the inputs of the planner and the workbenches are called: words beside the name that files and refusals use."""
+"""Labels of the inputs of the planner and the workbenches, beside the names that files and refusals use."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -122,11 +122,11 @@ NAMES: Final[Mapping[str, str]] = {
 
 
 def input_name(name: str) -> str:
-    """The words of an input in the language of the page; its name where it has none."""
+    """Return the words of an input in the language of the page; its name if it has none."""
     return gettext(NAMES[name]) if name in NAMES else name
 
 
 def hint_of(bound: Bound) -> str:
-    """Unit and example of an input."""
+    """Return unit and example of an input."""
     unit = gettext(bound.unit)
     return gettext("%(unit)s, %(example)s") % {"unit": unit, "example": gettext(bound.hint)} if bound.hint else unit

@@ -1,4 +1,4 @@
-"""The commands that install an agent, filled in for one cluster or gateway, and whether its first report has come."""
+"""Commands that install an agent, filled in for one cluster or gateway, and the check for its first report."""
 
 import shlex
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ SECRET = "suanpan-token"  # noqa: S105 -- the name of a Secret, as in the values
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """For a shell; `token` is in them, so that they are shown once, with the token."""
+    """Commands for a shell; they contain `token`, so that they are shown once, with the token."""
 
     endpoint: str
     name: str
@@ -24,7 +24,7 @@ class Commands:
 
     @property
     def cluster(self) -> str:
-        """Installs the chart of the agents in the cluster `name`."""
+        """Return the commands that install the chart of the agents in the cluster `name`."""
         values = {"image.repository": self.image, "cluster": self.name, "endpoint": self.endpoint}
         given = " ".join(f"--set-string {shlex.quote(f'{key}={value}')}" for key, value in values.items())
         return (
@@ -37,18 +37,18 @@ class Commands:
 
     @property
     def gateway(self) -> str:
-        """Installs the reader of the gateway's log as a service of systemd, from a checkout."""
+        """Return the commands that install the reader of the gateway's log as a systemd service, from a checkout."""
         given = {"SUANPAN_SOURCE": self.name, "SUANPAN_FORMAT": "envoy", "SUANPAN_LOG": "/var/log/gateway/access.log"}
         return self._service("token", "tokens.env", given, "suanpan-tokens.service")
 
     @property
     def slurm(self) -> str:
-        """Installs what reports the accounting of Slurm on the head node of the cluster `name`, from a checkout."""
+        """Return the commands that install the reporter of Slurm accounting on cluster `name`'s head node, from source."""
         given = {"SUANPAN_CLUSTER": self.name, "SUANPAN_ACCELERATORS": "h800=NVIDIA-H800"}
         return self._service("slurm-token", "slurm.env", given, "suanpan-slurm.timer", "suanpan-slurm.service")
 
     def _service(self, token: str, environment: str, given: dict[str, str], *units: str) -> str:
-        """A unit of systemd, the first of `units`, with the files that it reads."""
+        """Return the commands that install a systemd unit, the first of `units`, with the files that it reads."""
         settings = {"SUANPAN_ENDPOINT": self.endpoint, **given}
         lines = "".join(f" \\\n    {shlex.quote(f'{key}={value}')}" for key, value in settings.items())
         files = " ".join(f"docker/systemd/{unit}" for unit in units)
@@ -66,6 +66,6 @@ class Commands:
 
 
 def reported_through(token: ApiToken) -> object:
-    """Up to when all is reported by whom a token was made for; None where nothing has come since."""
+    """Return the watermark of a token's source, if reported since the token was made; else None."""
     heard = AgentWatermark.objects.filter(cluster=token.source, reported_at__gte=token.created_at)
     return heard.aggregate(through=Max("watermark"))["through"]

@@ -1,4 +1,4 @@
-"""What pages call codes: the tables of every package under one name each, and those that only pages have."""
+"""Labels of codes on pages: the tables of every package under one name each, and those that only pages have."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What came late: lines of a month for usage of months that were closed before it was reported."""
+"""Late usage: lines of a month for usage of months that were closed before it was reported."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from billing.tenancy.models import Team
 
 @dataclass(frozen=True, slots=True)
 class LateLine:
-    """A line that a team is charged for in one month and used in an earlier one."""
+    """Line of a team that is charged in one month for usage of an earlier one."""
 
     team: Team
     line: StatementLine
 
     @property
     def place(self) -> str:
-        """Where it was used: the consumer of tokens, else cluster and namespace."""
+        """Return the consumer of tokens, else cluster and namespace."""
         key = self.line.key
         return key.consumer or " / ".join(part for part in (key.cluster, key.namespace) if part)
 
 
 def late_lines(period: BillingPeriod, teams: QuerySet[Team]) -> tuple[list[LateLine], datetime | None]:
-    """Lines of a month, closed or not, for usage of earlier months, the largest amounts first; and `as_of` of the month.
+    """Return a month's lines for usage of earlier months, the largest amounts first; and `as_of` of the month.
 
-    teams: those that somebody may see. Sums say which of them have any, so only their lines are read.
+    teams: those that the reader may see. Sums show which of them have such lines, so only their lines are read.
     """
     month = month_statements(period, teams, summed=True)
     late = [statement for statement in month.charged if _lines(statement)]
@@ -42,7 +42,7 @@ def late_lines(period: BillingPeriod, teams: QuerySet[Team]) -> tuple[list[LateL
 
 
 def late_amount(statements: Iterable[Statement]) -> Decimal | None:
-    """What statements charge for usage of earlier months; None where nothing came late."""
+    """Return the amount charged for usage of earlier months; None if nothing came late."""
     found = [statement.corrections for statement in statements if _lines(statement)]
     return sum(found, Decimal("0.00")) if found else None
 
@@ -52,5 +52,5 @@ def _lines(statement: Statement) -> list[StatementLine]:
 
 
 def _is_whole(month: MonthStatements) -> bool:
-    """Whether sums were asked for and the lines came all the same: a small month is assessed for the view."""
+    """Return True if sums were asked for and the lines came all the same: a small month is assessed for the view."""
     return month.preview and month.as_of is None

@@ -1,4 +1,4 @@
-"""Which month a page shows. Reading never stores a period: one that nobody opened yet is shown from its set-up."""
+"""Month of a page. Reading never stores a period: a month that nobody opened yet is shown from the set-up."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ MONTHS_OFFERED = 36
 
 @dataclass(frozen=True, slots=True)
 class MonthChoice:
-    """The month of a page with its period, and the months that its picker offers, the newest first.
+    """Month of a page with its period, and the months that its picker offers, newest first.
 
-    `ended`: the periods of those that are over and not closed, the newest first.
+    `ended`: the periods that are over and not closed, newest first.
     """
 
     month: str
@@ -28,17 +28,17 @@ class MonthChoice:
 
     @property
     def earlier(self) -> str | None:
-        """The month before, where it is offered."""
+        """Return the month before, if it is offered."""
         return next((month for month in self.offered if month < self.month), None)
 
     @property
     def later(self) -> str | None:
-        """The month after, where it is offered."""
+        """Return the month after, if it is offered."""
         return next((month for month in reversed(self.offered) if month > self.month), None)
 
 
 def month_choice(asked: str, setup: BillingSetup, now: datetime) -> MonthChoice:
-    """The month asked for, else the newest with usage or invoices, else the current one.  Raises Http404."""
+    """Return the requested month, else the newest with usage or invoices, else the current one.  Raises Http404."""
     current = month_of(now, setup.zone)
     periods = {period.month: period for period in BillingPeriod.objects.all()}
     used = _months_with_usage(setup.zone)
@@ -51,12 +51,12 @@ def month_choice(asked: str, setup: BillingSetup, now: datetime) -> MonthChoice:
 
 
 def period_shown(month: str, setup: BillingSetup) -> BillingPeriod:
-    """The stored period, or what it would be.  Raises Http404."""
+    """Return the stored period, or an unsaved one from the set-up.  Raises Http404."""
     return BillingPeriod.objects.filter(month=month).first() or _never_opened(month, setup)
 
 
 def _never_opened(month: str, setup: BillingSetup) -> BillingPeriod:
-    """An unsaved row; its key 0 is nobody's, so that its relations can be asked and are empty."""
+    """Return an unsaved row. No stored row has its key 0, so that its relations can be queried and are empty."""
     try:
         window = billing_month(month, setup.zone)
     except IntervalError as error:
@@ -77,6 +77,6 @@ def _between(first: str, last: str) -> list[str]:
 
 
 def open_periods(setup: BillingSetup, now: datetime) -> Sequence[BillingPeriod]:
-    """The month that goes on, and those that ended and are not closed, the newest first."""
+    """Return the running month, and those that ended and are not closed, newest first."""
     choice = month_choice(month_of(now, setup.zone), setup, now)
     return [choice.period, *(period for period in choice.ended if period.month != choice.month)]

@@ -1,4 +1,4 @@
-"""The menu: every entry with its page, its label and the right that its reader needs, grouped by task."""
+"""Menu of the portal: every entry with its page, its label and the right that it requires, grouped by task."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -10,9 +10,10 @@ from billing.tenancy.access import Right
 
 
 class Entry(NamedTuple):
-    """`page`: the name of its address, which its views give as `nav`. `of_month`: it opens the month of the page.
+    """Entry of the menu. `page`: the name of its address, which its views give as `nav`.
 
-    `for_team`: somebody who sees only their own teams has it at hand; the rest is folded away for them.
+    `of_month`: the link keeps the month of the page. `for_team`: shown at once to users who see only their own teams;
+    the rest is folded away for them.
     """
 
     page: str
@@ -23,7 +24,7 @@ class Entry(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Entries under a title; a folded one opens by a click, and where one of its pages is shown."""
+    """Entries under a title; a folded section opens by a click, and on the pages of its entries."""
 
     title: Any
     entries: tuple[Entry, ...]
@@ -74,9 +75,9 @@ MENU: Final = (
 
 
 def menu_of(may: Mapping[str, bool]) -> list[Section]:
-    """The sections and entries for somebody who may do what is True in `may`, by right.
+    """Return the sections and entries for a user with the rights that are True in `may`.
 
-    Who sees every team has all sections; who sees only their own teams has six entries, and the others under "More".
+    A reader of every team has all sections; a reader of their own teams has six entries, and the others under "More".
     """
     permitted = [section._replace(entries=_permitted(section, may)) for section in MENU]
     if may.get(Right.READ):

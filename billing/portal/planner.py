@@ -1,4 +1,4 @@
-"""The planner of training runs: texts of a form -> low, base and high, with what should make the reader suspicious."""
+"""Planner of training runs: texts of a form -> low, base and high case, with warnings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ from pricing.training_plan import (
 LOCATION_BASED: Final = "carbon_kg_per_kwh"
 MARKET_BASED: Final = "market_carbon_kg_per_kwh"
 RECOMPUTATION: Final = {"none": Fraction(1), "full": hfu_with_full_recomputation(Fraction(1))}
-"""HFU over MFU: full recomputation of activations repeats the forward pass."""
+"""HFU over MFU by recomputation: full recomputation of activations repeats the forward pass."""
 
 TEXTS: Final = {
     "accelerator": "NVIDIA-H800", "dtype": "bf16", "recomputation": "none", "contingency_method": ON_BASE,
@@ -70,7 +70,7 @@ GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (gettext_noop("What the plan is compared with"), tuple(FACTS)),
 )  # fmt: skip
 OPEN: Final = 2
-"""How many groups are open; any other is where something is written in it."""
+"""Number of groups that are open at first; any other is open if one of its inputs has a value."""
 USUAL_MFU: Final = Fraction(55, 100)
 LONG_RUN_DAYS: Final = 180
 ATTENTION_MATTERS: Final = Fraction(1, 6)
@@ -82,7 +82,7 @@ LEAST_GPU_SECONDS: Final = 3600
 
 @dataclass
 class Plan:
-    """The cases of a plan in words and figures; `problems` where it says nothing."""
+    """Cases of a plan in words and figures; `problems` if it cannot be made."""
 
     rows: list[tuple[str, str, list[Decimal]]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Plan:
 
 
 def published_prices() -> dict[str, Decimal]:
-    """Accelerator -> price of a GPU-hour in the newest published list."""
+    """Return accelerator -> price of a GPU-hour in the newest published list."""
     version = published_versions().first()
     rows = version.gpu.filter(resource="", unit="GPU-Hours").order_by("accelerator") if version else []
     return {row.accelerator: row.price for row in rows}
@@ -99,7 +99,7 @@ def published_prices() -> dict[str, Decimal]:
 def planner_values(
     asked: Mapping[str, Any], prices: Mapping[str, Decimal], own_p90: Callable[[str], Decimal | None]
 ) -> dict[str, str]:
-    """The text of every input; price and own MFU follow the accelerator where none is written."""
+    """Return the text of every input; price and own MFU follow the accelerator if none is typed."""
     given = {name: str(asked.get(name, "")).strip() for name in NAMES} if "tokens" in asked else dict(START)
     accelerator = given.get("accelerator", "")
     if not given.get("price_per_gpu_hour") and accelerator in prices:
@@ -111,7 +111,7 @@ def planner_values(
 
 
 def own_mfu_p90(accelerator: str, now: datetime) -> Decimal | None:
-    """The MFU that nine in ten runs on `accelerator` of the last 180 days do not pass; None for fewer than ten runs.
+    """Return the 90th-percentile MFU of runs on `accelerator` in the last 180 days; None for fewer than ten runs.
 
     A run is a pod or workload with at least one GPU-hour measured; its MFU is weighted by GPU-seconds, and the
     percentile is the nearest rank.
@@ -136,7 +136,7 @@ def own_mfu_p90(accelerator: str, now: datetime) -> Decimal | None:
 
 
 def in_groups(values: Mapping[str, str]) -> list[tuple[str, bool, list[BoundField]]]:
-    """(group, whether it is open, its inputs)."""
+    """Return (group, True if it is open, its inputs)."""
     inputs = {name: Input(name, _hint(name), widget=_widget(name)) for name in NAMES}
     groups = InputsForm(None, inputs, prefix="p", initial=values).in_groups(GROUPS)
     return [
@@ -156,9 +156,9 @@ def _hint(name: str) -> str:
 
 
 def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -> Plan:
-    """The plan of the texts, with its warnings; every refusal where it cannot be made.
+    """Calculate the plan from the texts, with its warnings; every refusal if it cannot be made.
 
-    `policy`: the efficiency policy in force, whose reward or penalty is shown beside the cost and never in it.
+    `policy`: the efficiency policy in force; its reward or penalty stands beside the cost and is never part of it.
     """
     market = exact_number(values[MARKET_BASED]) if values[MARKET_BASED] else None
     fields: dict[str, Any] = {
@@ -190,7 +190,7 @@ def planned(values: Mapping[str, str], policy: EfficiencyPolicy | None = None) -
 
 
 def _open_lists(fields: dict[str, Any]) -> list[Message]:
-    """Put what is written as YAML or JSON in place of its text; what is wrong with it."""
+    """Replace texts of YAML or JSON by their values, and return the problems found."""
     problems = []
     for name in LISTS.keys() & fields.keys():
         try:
@@ -204,7 +204,7 @@ def _open_lists(fields: dict[str, Any]) -> list[Message]:
 def _adjustment_row(
     cases: list[Estimate], policy: EfficiencyPolicy, hfu_over_mfu: Fraction
 ) -> tuple[str, str, list[Decimal]]:
-    """Reward (below 0) or penalty of the main run, if its MFU is as planned."""
+    """Return the reward (below 0) or penalty of the main run, if its MFU is as planned."""
     name = gettext("Efficiency adjustment by %(policy)s, not in the cost") % {"policy": policy.name}
     if policy.shadow:
         name = gettext("%(adjustment)s (shadow)") % {"adjustment": name}
@@ -236,7 +236,7 @@ def _rows(plan: TrainingPlan, cases: list[Estimate], market: Fraction | None) ->
 
 
 def _warnings(values: Mapping[str, str], base: Estimate) -> list[Message]:
-    """What is possible and seldom true: it is beside the figures and stops nothing."""
+    """Return warnings about values that are possible and seldom true; they stop nothing."""
     number = {name: exact_number(value) for name, value in values.items() if value}
     found = []
     mfu = number.get("mfu")

@@ -1,4 +1,4 @@
-"""The forms of policies and carbon factors: each makes the section that `apply` takes, the latest policy first."""
+"""Forms of policies and carbon factors: each builds the section that `apply` takes, from the latest policy on."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ Entry = dict[str, Any]
 
 
 class PolicyForm(PageForm):
-    """A policy that begins on a day and ends the one before; `section`: where it belongs."""
+    """Form of a policy that begins on a day and ends the one before; `section`: its key in the set-up file."""
 
     section = ""
     name = Line(label=_("Name"), max_length=200)
@@ -43,15 +43,15 @@ class PolicyForm(PageForm):
         super().__init__(data, key=self.section, initial=None if data is not None else self.shown())
 
     def shown(self) -> dict[str, Any]:
-        """What the latest policy says, for who changes a little of it."""
+        """Return the fields of the latest policy as initial values, so that few need a change."""
         return {name: value for name, value in self.latest.items() if name not in ("name", "valid_from")}
 
     def entry(self) -> Entry:
-        """The fields of the section, without name and start."""
+        """Return the fields of the section, without name and start."""
         raise NotImplementedError
 
     def text(self) -> str:
-        """The section as `apply` takes it."""
+        """Return the section as `apply` takes it."""
         begins = timezone.localtime(self.cleaned_data["valid_from"]).isoformat()
         return policies_text({self.section: [{"name": self.cleaned_data["name"], "valid_from": begins, **self.entry()}]})
 
@@ -61,7 +61,7 @@ def _ratio(label: Any, most: int = 1) -> Number:
 
 
 class EfficiencyForm(PolicyForm):
-    """Bands of MFU and HFU: what is taken from a bill below them, and what is added above.
+    """Form of the bands of MFU and HFU: the penalty below them, and the reward above.
 
     Classes of workloads and teams without a reward stay as the latest policy has them; the YAML shows them.
     """
@@ -80,14 +80,14 @@ class EfficiencyForm(PolicyForm):
     neutral_pool = forms.BooleanField(label=_("Rewards are paid by penalties: the sum is 0"), required=False)
 
     def entry(self) -> Entry:
-        """The fields of the form over those of the latest policy."""
+        """Return the fields of the form over those of the latest policy."""
         own = [name for name in self.fields if name not in ("name", "valid_from")]
         asked = {name: _plain(self.cleaned_data[name]) for name in own}
         return {**self.shown(), **asked}
 
 
 class InterruptionForm(PolicyForm):
-    """Who pays for the time of a job that was ended by somebody else, by why it ended."""
+    """Form of the payers for the time of jobs that somebody else ended, by end reason."""
 
     section = "interruption_policies"
 
@@ -100,7 +100,7 @@ class InterruptionForm(PolicyForm):
             self.fields[f"{field}_hours"] = hours
 
     def shown(self) -> dict[str, Any]:
-        """The payer of each reason, and the hours of a cap."""
+        """Return the payer of each reason, and the hours of a cap."""
         found: dict[str, Any] = {}
         for field in REASONS:
             rule = self.latest.get(field, "")
@@ -108,7 +108,7 @@ class InterruptionForm(PolicyForm):
         return found
 
     def clean(self) -> dict[str, Any]:
-        """A cap has its hours."""
+        """Check that each cap has its hours, and that a payer is named."""
         for field in REASONS:
             if self.cleaned_data.get(field) == "cap" and not self.cleaned_data.get(f"{field}_hours"):
                 self.add_error(f"{field}_hours", gettext("is missing"))
@@ -128,7 +128,7 @@ class _Split(RowForm):
     method_field = shares_field = ""
 
     def clean(self) -> dict[str, Any]:
-        """Shares are given for fixed shares, and only there."""
+        """Check that shares are given for fixed shares, and only there."""
         text, method = self.cleaned_data[self.shares_field], self.cleaned_data.get(self.method_field)
         if bool(text) != (method == Method.FIXED):
             self.add_error(self.shares_field, gettext("are given for fixed shares, and only there"))
@@ -153,7 +153,7 @@ class IdleRow(_Split):
 
 
 class SharedRow(_Split):
-    """A cost of each month that all teams share."""
+    """Row of a monthly cost that all teams share."""
 
     method_field, shares_field, offered = "shared_method", "shared_shares", ("shared_method",)
     cost = Line(label=_("Cost"), max_length=200)
@@ -163,9 +163,9 @@ class SharedRow(_Split):
 
 
 class AllocationForm(RowsForm, PolicyForm):
-    """What of idle time and shared cost is billed, from the start of a month on. A row that is emptied is left out.
+    """Form of the billing of idle time and shared cost, from the start of a month on. A row that is emptied is left out.
 
-    A shared cost that follows from what a store keeps is left as it is where its amount stays empty.
+    A shared cost that is computed from a store keeps its definition if its amount stays empty.
     """
 
     section = "allocation_policies"
@@ -177,11 +177,11 @@ class AllocationForm(RowsForm, PolicyForm):
         self.rows = [*self.idle, *self.shared]
 
     def shown(self) -> dict[str, Any]:
-        """Its rows are shown apart."""
+        """Return no initial values: the rows have their own."""
         return {}
 
     def _rows(self, kind: str, names: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The rows of the latest policy as the fields have them, and blank ones."""
+        """Return the rows of the latest policy as the fields have them, and blank ones."""
         found = [
             {
                 **{names.get(name, name): value for name, value in row.items()}, f"{kind}_method": row["method"],
@@ -209,7 +209,7 @@ class AllocationForm(RowsForm, PolicyForm):
 
 
 class CarbonForm(PolicyForm):
-    """Kilograms of CO2 per kWh at a cluster: a known factor by region and year, or the figures with their source."""
+    """Form of kilograms of CO2 per kWh at a cluster: a known factor by region and year, or the figures with their source."""
 
     section = "carbon"
     name = Line(label=_("Cluster"), max_length=MAX_NAME_BYTES)
@@ -220,11 +220,11 @@ class CarbonForm(PolicyForm):
     source = Line(label=_("Source"), max_length=500, required=False)
 
     def shown(self) -> dict[str, Any]:
-        """Nothing: each cluster has its own."""
+        """Return no initial values: each cluster has factors of its own."""
         return {}
 
     def clean(self) -> dict[str, Any]:
-        """Either the region or the figures."""
+        """Check that either the region or the figures are given."""
         facts = self.cleaned_data
         by_region, by_figure = bool(facts.get("region")), facts.get("location_kg_per_kwh") is not None
         if by_region == by_figure:
@@ -236,7 +236,7 @@ class CarbonForm(PolicyForm):
         return facts
 
     def text(self) -> str:
-        """The section as `apply` takes it."""
+        """Return the section as `apply` takes it."""
         facts = self.cleaned_data
         names = ("region", "year", "location_kg_per_kwh", "market_kg_per_kwh", "source")
         begins = timezone.localtime(facts["valid_from"]).isoformat()
@@ -245,7 +245,7 @@ class CarbonForm(PolicyForm):
 
 
 class PolicyTextForm(PageForm):
-    """The sections of policies and carbon factors as YAML, whatever they may say."""
+    """Form of the sections of policies and carbon factors as YAML, with every field that they may have."""
 
     text_of = Text(label=_("YAML"), max_length=MOST_BYTES, strip=False, widget=forms.Textarea(attrs={
         "rows": 8, "class": "mono", "spellcheck": "false",
@@ -255,7 +255,7 @@ class PolicyTextForm(PageForm):
         super().__init__(data, key="yaml")
 
     def text(self) -> str:
-        """As it was typed."""
+        """Return the text as it was typed."""
         text: str = self.cleaned_data["text_of"]
         return text
 
@@ -268,5 +268,5 @@ SECTION_OF: Final = dict(zip(FORMS, SECTIONS, strict=False))
 
 
 def _plain(value: Any) -> Any:
-    """A figure as text with the digits that were typed; everything else as it is."""
+    """Return a figure as text with the digits that were typed; True, False and None unchanged."""
     return value if isinstance(value, bool) or value is None else str(value)

@@ -1,4 +1,4 @@
-"""The forms of price drafts: rows of tables <-> the content of a draft, and a step towards publication with its words."""
+"""Forms of price drafts: rows of tables <-> the content of a draft, and a step towards publication with its reason."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,12 +22,12 @@ WORDS: Mapping[str, Any] = {
     "approve": _("Note (kept with the approval)"),
     "reject": _("What is wrong?"),
 }
-"""What a step of a draft is asked for."""
+"""Label of the reason, by step of a draft."""
 Content = Mapping[str, Sequence[Mapping[str, str]]]
 
 
 class GpuRow(RowForm):
-    """The price of an accelerator or a resource, or the sheet that it comes from."""
+    """Row of the price of an accelerator or a resource, or of the sheet that it comes from."""
 
     offered = ("gpu_source",)
     gpu_accelerator = forms.CharField(label=_("Accelerator"))
@@ -44,7 +44,7 @@ class GpuRow(RowForm):
         return {**named, "gpu_source": source, "gpu_value": entry[source]}
 
     def entry(self) -> dict[str, str]:
-        """The entry of the list; an empty price stays in, so that the refusal names it."""
+        """Return the entry of the list; an empty price stays in, so that the refusal names it."""
         asked = self.cleaned_data
         named = {name: asked[f"gpu_{name}"] for name in ("accelerator", "resource") if asked[f"gpu_{name}"]}
         return {**named, asked["gpu_source"]: asked["gpu_value"]}
@@ -55,7 +55,7 @@ def _price(label: Any) -> forms.CharField:
 
 
 class _TokenRow(RowForm):
-    """The prices of a model by class, or the load test that they follow from."""
+    """Row of the prices of a model by class, or of the load test that they follow from."""
 
     @staticmethod
     def of(entry: Mapping[str, str]) -> dict[str, str]:
@@ -71,11 +71,11 @@ TokenRow = type("TokenRow", (_TokenRow,), {
     **{f"tokens_{name}": _price(token_class_words(name)) for name in TOKEN_CLASSES},
     "tokens_cost_sheet": forms.CharField(label=_("Load test"), widget=forms.TextInput(attrs={"list": "token-sheets"})),
 })  # fmt: skip
-"""A column for each class of tokens that has a price."""
+"""Row with a column for each class of tokens that has a price."""
 
 
 class PriceForm(RowsForm):
-    """A complete price list: its name, its start, why it is made, and its prices."""
+    """Form of a complete price list: its name, its start, the reason for it, and its prices."""
 
     name = forms.CharField(label=_("Name"), required=False, widget=forms.TextInput(attrs={"maxlength": 200}))
     valid_from = Moment(label=_("In force from"))
@@ -92,18 +92,18 @@ class PriceForm(RowsForm):
         self.rows = [*self.gpu, *self.tokens]
 
     def _rows(self, row: Any, table: str, content: Content | None) -> list[Any]:
-        """The rows of a table as they were sent or are stored, with some blank ones below."""
+        """Return the rows of a table as they were sent or are stored, with some blank ones below."""
         entries = (content or {}).get(table, ())
         rows = row.table(self.data if self.is_bound else None, map(row.of, entries))
         return rows + [row(number=len(rows) + ahead) for ahead in range(1, BLANK_ROWS + 1)]
 
     def content(self) -> dict[str, list[dict[str, str]]]:
-        """The list as the services take it; blank rows are left out."""
+        """Return the list as the services take it; blank rows are left out."""
         tables = {"gpu": self.gpu, "tokens": self.tokens}
         return {table: [row.entry() for row in rows if row.is_bound] for table, rows in tables.items()}
 
     def row_messages(self) -> list[str]:
-        """The refusals of the rows, each with the place of its row."""
+        """Return the refusals of the rows, each with the place of its row."""
         rows = [(gettext("GPU prices"), self.gpu), (gettext("token prices"), self.tokens)]
         return [
             gettext("%(table)s, row %(number)d: %(text)s") % {"table": table, "number": number, "text": text}
@@ -130,7 +130,7 @@ class PriceForm(RowsForm):
 
 
 class StepForm(PageForm):
-    """A step of a draft with its words; `revision`: the one that the acting person looked at."""
+    """Form of a step of a draft with its reason; `revision`: the one that the acting person looked at."""
 
     revision = forms.IntegerField(required=False, min_value=0, max_value=MOST_REVISIONS, widget=forms.HiddenInput)
     reason = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3, "maxlength": 2000}))

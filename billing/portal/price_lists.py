@@ -1,4 +1,4 @@
-"""Price lists as the pages show them: published versions and drafts in one shape, with the sheets behind their prices."""
+"""Price lists for pages: published versions and drafts in one shape, with the sheets behind their prices."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -35,15 +35,15 @@ class GpuLine:
 
     @property
     def inputs(self) -> list[tuple[str, Any]]:
-        """The fields of the cost sheet, in the order in which people write them."""
+        """Return the fields of the cost sheet, in the order in which people write them."""
         return list(in_written_order(self.cost_sheet.inputs).items()) if self.cost_sheet else []
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """The prices of one model by class, in the order of TOKEN_CLASSES; None where a class has none.
+    """Prices of one model by class, in the order of TOKEN_CLASSES; None for a class without a price.
 
-    A model that has buckets of prompt lengths has a line for each `context`.
+    A model with prices by prompt length has a line for each `context`.
     """
 
     model: str
@@ -53,13 +53,13 @@ class TokenLine:
 
     @property
     def by_class(self) -> list[tuple[str, Decimal | None]]:
-        """Every class with its price, in the same order."""
+        """Return every class with its price, in the same order."""
         return list(zip(TOKEN_CLASSES, self.prices, strict=True))
 
 
 @dataclass(frozen=True)
 class ShownList:
-    """One list. `problems` says why a draft has no prices to show: a sheet that it names is gone or changed."""
+    """Price list for pages. `problems`: why a draft has no prices, such as a sheet that is gone or changed."""
 
     gpu: list[GpuLine] = field(default_factory=list)
     tokens: list[TokenLine] = field(default_factory=list)
@@ -67,13 +67,13 @@ class ShownList:
 
 
 def published_versions() -> QuerySet[PriceVersion]:
-    """All published versions, the newest first."""
+    """Return all published versions, newest first."""
     rows = PriceVersion.objects.filter(sealed=True).select_related("draft")
     return rows.prefetch_related("gpu__cost_sheet", "tokens__cost_sheet").order_by("-valid_from", "-pk")
 
 
 def open_drafts() -> QuerySet[PriceDraft]:
-    """Drafts that may still come to be published, the newest first."""
+    """Return the drafts that may still be published, newest first."""
     return PriceDraft.objects.exclude(state__in=(PriceDraft.State.APPROVED, PriceDraft.State.WITHDRAWN))
 
 
@@ -92,7 +92,7 @@ def shown_version(version: PriceVersion) -> ShownList:
 
 
 def shown_draft(draft: PriceDraft) -> ShownList:
-    """The prices of a draft, those of cost sheets as the sheets are now."""
+    """Return the prices of a draft; prices of cost sheets follow the sheets as they are now."""
     try:
         prices = draft_prices(draft)
     except PriceListError as error:
@@ -112,7 +112,7 @@ def shown_draft(draft: PriceDraft) -> ShownList:
 
 
 def changes_against(old: PriceVersion | PriceDraft | None, new: PriceVersion | PriceDraft) -> list[PriceChange] | None:
-    """Price by price; None where there is nothing to compare with, or a draft cannot be priced."""
+    """Return the changes price by price; None if there is no list to compare with, or a draft cannot be priced."""
     if old is None:
         return None
     try:
@@ -122,14 +122,14 @@ def changes_against(old: PriceVersion | PriceDraft | None, new: PriceVersion | P
 
 
 def changes_of(listed: PriceVersion | PriceDraft) -> tuple[PriceVersion | None, list[PriceChange] | None]:
-    """The published version before a list, and what differs."""
+    """Return the published version before a list, and the changes since."""
     before = price_version_before(listed)
     return before, changes_against(before, listed)
 
 
 @dataclass(frozen=True)
 class SheetChange:
-    """What is behind the price of one accelerator in two lists: components, and the inputs that differ."""
+    """Change of the sheet behind the price of one accelerator in two lists: components, and the inputs that differ."""
 
     accelerator: str
     old: GpuHourCost | None
@@ -139,7 +139,7 @@ class SheetChange:
 
 
 def sheet_changes(old: PriceVersion | PriceDraft | None, new: PriceVersion | PriceDraft | None) -> list[SheetChange]:
-    """Per accelerator with a cost sheet in either list whose inputs differ; a list without one has no components."""
+    """Return a change for each accelerator whose sheet differs between the lists; a list without one has no components."""
     before, after = _sheets(old), _sheets(new)
     names = sorted(before.keys() | after.keys())
     return [
@@ -148,7 +148,7 @@ def sheet_changes(old: PriceVersion | PriceDraft | None, new: PriceVersion | Pri
 
 
 def _sheets(listed: PriceVersion | PriceDraft | None) -> dict[str, dict[str, Any]]:
-    """Accelerator -> inputs of the sheet that its price comes from."""
+    """Return accelerator -> inputs of the sheet that its price comes from."""
     if listed is None:
         return {}
     shown = shown_version(listed) if isinstance(listed, PriceVersion) else shown_draft(listed)
@@ -167,25 +167,25 @@ def _sheet_change(accelerator: str, old: dict[str, Any] | None, new: dict[str, A
 
 
 def money_text(value: Fraction | None) -> str:
-    """With the decimals of a price; a dash where there is none."""
+    """Return the text with the decimals of a price; a dash for None."""
     return "—" if value is None else price_text(value)
 
 
 def difference_text(row: ComponentChange, old: GpuHourCost | None, new: GpuHourCost | None) -> str:
-    """Signed; a component that one of two sheets does not have costs nothing there. None between two currencies."""
+    """Return a signed difference, a dash between two currencies; a component missing from a sheet costs nothing there."""
     if old is None or new is None or old.currency != new.currency:
         return "—"
     return f"{'+' if row.difference > 0 else ''}{price_text(row.difference)}"
 
 
 def in_currency(heading: str, cost: GpuHourCost | None, other: GpuHourCost | None) -> str:
-    """The heading of a sheet's figures, with its currency where the sheet beside it is in another one."""
+    """Return the heading of a sheet's figures, with its currency if the other sheet is in another one."""
     return f"{heading}, {cost.currency}" if cost and other and cost.currency != other.currency else heading
 
 
 @dataclass(frozen=True, slots=True)
 class TeamEffect:
-    """What a list changes for a team: its lines that change, the largest change first, and those that stay as they were."""
+    """Effect of a list on a team: its lines that change, the largest change first, and those that stay as they were."""
 
     whole: Effect
     changed: list[Effect]
@@ -198,14 +198,14 @@ class TeamEffect:
 
 @dataclass(frozen=True)
 class ShownEffect:
-    """An effect as pages show it: `teams` with a line that changes, the largest change first, and the `others`."""
+    """Effect of a list for pages: `teams` with a line that changes, the largest change first, and the `others`."""
 
     teams: list[TeamEffect]
     others: list[TeamEffect]
 
     @classmethod
     def of(cls, effect: PriceEffect) -> Self:
-        """Each line once, with its team."""
+        """Group the lines by team, each line once."""
         rows: dict[str, list[Effect]] = defaultdict(list)
         for row in sorted(effect.rows, key=lambda row: (-abs(row.difference), row.key)):
             rows[row.key.team].append(row)
@@ -220,21 +220,21 @@ class ShownEffect:
 
     @property
     def others_amount(self) -> Decimal:
-        """What the teams pay for whom nothing changes."""
+        """Return the amount of the teams for which nothing changes."""
         return sum((team.same_amount for team in self.others), Decimal("0.00"))
 
     @property
     def same(self) -> list[Effect]:
-        """The lines that stay, of all teams."""
+        """Return the unchanged lines of all teams."""
         return [row for team in (*self.teams, *self.others) for row in team.same]
 
 
 def first_month_with_notice(
     now: datetime, zone: str, notice: int, calendar: BusinessCalendar
 ) -> tuple[str, datetime]:
-    """The first billing month that begins after `notice` business days of the company, and its first instant.
+    """Return the first billing month that begins after `notice` business days of the company, and its first instant.
 
-    A month with which a published list begins is passed over: no other one may begin there.
+    A month with which a published list begins is skipped: no other list may begin there.
     """
     begun = {*PriceVersion.objects.filter(valid_from__gt=now).values_list("valid_from", flat=True)}
     month = next_month(month_of(now, zone))
@@ -244,14 +244,14 @@ def first_month_with_notice(
 
 
 def free_list_name(month: str) -> str:
-    """The month, or with the first number behind it that no list has."""
+    """Return the month as a name, with the first number behind it that no list or draft has if the month is taken."""
     taken = {*PriceVersion.objects.values_list("name", flat=True)}
     names = (month, *(f"{month}-{number}" for number in range(2, len(taken) + PriceDraft.objects.count() + 3)))
     return next(name for name in names if name not in taken and not price_draft_named(name))
 
 
 def free_sheet_name(about: str, month: str) -> str:
-    """What a sheet is about and the month, or with the first number behind it that no cost sheet or load test has."""
+    """Return subject and month as a name, with the first number that no cost sheet or load test has if it is taken."""
     taken = {*CostSheet.objects.values_list("name", flat=True), *TokenCostSheet.objects.values_list("name", flat=True)}
     names = (f"{about} {month}", *(f"{about} {month}-{number}" for number in range(2, len(taken) + 3)))
     return next(name for name in names if name not in taken)

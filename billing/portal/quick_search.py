@@ -1,4 +1,4 @@
-"""What the search of every page finds: pages of the menu, teams, documents, jobs and models, of what its reader may see."""
+"""Search of every page: menu entries, teams, documents, jobs and models that its reader may see."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,17 +19,17 @@ from billing.portal.navigation import Section
 from billing.tenancy.models import Team
 
 MOST: Final = 6
-"""So many of each kind are shown."""
+"""Most hits of each kind that are shown."""
 FEWEST: Final = 2
-"""So many characters are asked for."""
+"""Fewest characters that a search needs."""
 RANGE: Final = "last-90-days"
-"""Whose jobs and models are found."""
+"""Range whose jobs and models are found."""
 NAMES_READ: Final = 200_000
-"""Of more jobs or models than that none is offered: the explorer finds them by its filter."""
+"""Most jobs or models that are searched; of more none is offered: the explorer finds them by its filter."""
 
 
 class Hit(NamedTuple):
-    """One thing with its page; `under`: what else tells it from others."""
+    """Result with its page; `under`: text that tells it from others."""
 
     text: str
     under: str
@@ -38,7 +38,7 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True)
 class Hits:
-    """What was found of one kind, at most MOST; `more`: there is more of it."""
+    """Results of one kind, at most MOST; `more`: there are others."""
 
     name: str
     title: str
@@ -47,7 +47,7 @@ class Hits:
 
     @classmethod
     def of(cls, name: str, title: object, found: Iterable[Hit]) -> "Hits":
-        """The first of what was found."""
+        """Keep the first MOST of the results found."""
         hits = list(found)
         return cls(name, str(title), hits[:MOST], len(hits) > MOST)
 
@@ -55,9 +55,9 @@ class Hits:
 def everything_matching(
     text: str, *, menu: Iterable[Section], teams: QuerySet[Team], now: datetime, zone: str
 ) -> list[Hits]:
-    """What every word of `text` fits, by kind, kinds of which nothing fits left out.
+    """Return the hits that every word of `text` matches, by kind; kinds without a hit are left out.
 
-    menu: the menu of the reader. teams: all that they may see, which also decides on documents, jobs and models.
+    menu: the menu of the reader. teams: all that the reader may see, which also decides on documents, jobs and models.
     """
     words = text.casefold().split()
     if len(text.strip()) < FEWEST:
@@ -100,7 +100,7 @@ def _documents(teams: QuerySet[Team], text: str) -> list[Hit]:
 
 
 def _used(names: Mapping[str, str], words: Sequence[str], now: datetime, zone: str) -> list[Hits]:
-    """Jobs and models that the teams used lately; each leads to what it cost."""
+    """Return jobs and models that the teams used lately, each with the address of its cost."""
     reader = Explorer(frozenset(names), now, zone, names)
     span = preset(RANGE, reader.today, settings.FISCAL_YEAR_START)
     query = Query(span.first, span.last, RANGE, step="week")

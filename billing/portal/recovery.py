@@ -1,9 +1,9 @@
-"""Whether what is billed covers what the compute costs: each pool, tokens against the platform's own use, by month.
+"""Recovery of the cost of compute by what is billed: each pool, tokens against the platform's own use, by month.
 
-A pool is the devices of one accelerator in one cluster. Its cost is the time its nodes offered (where that is unknown, or
-less than it: the time that was held) times what an hour costs by the sheet behind the price in force, without the uplift
-for unsold hours and the reserve, since idle hours are counted here as they were. As in the sheet, an idle hour takes no
-energy. Late usage of earlier months is in no pool.
+A pool is the devices of one accelerator in one cluster. Its cost is the time its nodes offered (if that is unknown, or
+less than the allocated time: the allocated time) times the cost of an hour by the sheet behind the price in force, without
+the uplift for unsold hours and the reserve, since idle hours are counted here as they were. As in the sheet, an idle hour
+takes no energy. Late usage of earlier months is in no pool.
 """
 
 from collections import defaultdict
@@ -46,7 +46,7 @@ MONTHS_COMPARED = 12
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One pool in hours, and what it cost and brought; `idle` and `offered` None where no node reported its capacity."""
+    """Pool in hours, with its cost and its bills; `idle` and `offered` are None if no node reported its capacity."""
 
     cluster: str
     accelerator: str
@@ -62,7 +62,7 @@ class Pool:
 
     @property
     def recovered(self) -> Decimal | None:
-        """Billed over cost; None where the cost is not known."""
+        """Return billed over cost; None if the cost is unknown."""
         return self.billed / self.cost if self.cost else None
 
     @property
@@ -72,7 +72,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class TokenPool:
-    """All tokens together against the cost of the platform's own use; `cost` None where any of it is not known."""
+    """Sum of all tokens against the cost of the platform's own use; `cost` is None if any of it is unknown."""
 
     billed: Decimal
     cost: Decimal | None
@@ -84,7 +84,7 @@ class TokenPool:
 
 @dataclass(frozen=True, slots=True)
 class TokenMargin:
-    """A class of tokens of a model: mean price of a million billed, and its cost by the sheet behind the price."""
+    """Class of tokens of a model: mean price of a million billed, and its cost by the sheet behind the price."""
 
     model: str
     token_class: str
@@ -95,13 +95,13 @@ class TokenMargin:
 
     @property
     def margin(self) -> Decimal | None:
-        """What is left of the price, as a share of it."""
+        """Return the price less the cost, as a share of the price."""
         return None if self.cost is None or not self.price else (self.price - self.cost) / self.price
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The answer for one month. `unpooled`: billed for devices, but of no one pool; `late`: billed for earlier months."""
+    """Recovery of one month. `unpooled`: billed for devices, but of no one pool; `late`: billed for earlier months."""
 
     pools: list[Pool]
     tokens: TokenPool
@@ -119,13 +119,13 @@ class Recovery:
 
     @property
     def hours(self) -> dict[str, Decimal | None]:
-        """Charged, idle and offered hours of all pools; None where those of one are not known."""
+        """Return charged, idle and offered hours of all pools; None if those of one are unknown."""
         columns = {name: [getattr(pool, name) for pool in self.pools] for name in ("charged", "idle", "offered")}
         return {name: None if None in column else sum(column, Decimal(0)) for name, column in columns.items()}
 
     @property
     def cost(self) -> Decimal | None:
-        """The cost of all pools; None where one is not known: a part would look like more recovery than there is."""
+        """Return the cost of all pools; None if one is unknown: a part would look like more recovery than there is."""
         return _sum_known([pool.cost for pool in self.pools])
 
     @property
@@ -152,8 +152,8 @@ def recovery_of(period: BillingPeriod, month: MonthFacets) -> Recovery:
 
 
 def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str, str], DeviceTime | PoolTime]:
-    """What became of the time of each pool: of a closed month as its close saw it, of a large open one as it was last
-    assessed, else as it is now.
+    """Return the uses of each pool's time: of a closed month as its close stored them, of a large open one as it was last
+    assessed, else as they are now.
     """
     if period.status == BillingPeriod.Status.CLOSED and (closed := pool_times(period.close_number)):
         return closed
@@ -165,7 +165,7 @@ def _device_time(period: BillingPeriod, month: MonthFacets) -> Mapping[tuple[str
 def _billed(
     lines: Iterable[Charged], period: BillingPeriod, pools: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], Decimal]:
-    """Amounts by pool. What has one price on all cards is shared out over the cards it was used on, to the cent."""
+    """Sum amounts by pool. A line with one price on all cards is shared out over the cards it was used on, to the cent."""
     billed: dict[tuple[str, str], Decimal] = defaultdict(lambda: ZERO)
     cards: dict[tuple[str, str, str, bool], dict[str, Decimal]] | None = None
     for line in lines:
@@ -185,8 +185,8 @@ def _billed(
 
 
 def _cards(period: BillingPeriod) -> dict[tuple[str, str, str, bool], dict[str, Decimal]]:
-    """Device-microseconds of the month on each card, as its close saw them, by (cluster, namespace, resource): of all time,
-    and (True) of what the platform carries of it.
+    """Sum device-microseconds of the month by card, as its close saw them, by (cluster, namespace, resource): of all time,
+    and (True) of the waived part.
     """
     found: dict[tuple[str, str, str, bool], dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     pieces, epochs = [period.window], EpochFilter(before=known_before(period))
@@ -228,14 +228,14 @@ def _in_force(period: BillingPeriod) -> Q:
 
 @dataclass(frozen=True, slots=True)
 class _HourCost:
-    """What a used and an idle hour of a device cost, in the currency of the list."""
+    """Cost of a used and of an idle hour of a device, in the currency of the list."""
 
     used: Decimal
     idle: Decimal
 
 
 def _hour_costs(period: BillingPeriod) -> dict[str, _HourCost]:
-    """What an hour costs by accelerator: of several lists in the month, by the last."""
+    """Return the cost of an hour by accelerator; of several lists in the month, by the last."""
     rows = GpuPrice.objects.filter(_in_force(period), resource="").select_related("cost_sheet")
     return {
         row.accelerator: _HourCost(
@@ -279,10 +279,10 @@ def _token_costs(period: BillingPeriod) -> dict[tuple[str, str], Decimal]:
 
 @dataclass(frozen=True, slots=True)
 class MonthSum:
-    """What was invoiced for a month by section, what notes took back in it, the change of the net since the month before.
+    """Invoiced sums of a month by section, the notes issued in it, and the change of the net since the month before.
 
-    `change`: None where either is not closed. `closed` False: its invoices are to come, and nothing can be compared with it;
-    an `estimate` is what is known of it. Without one it has no sums.
+    `change`: None if either is not closed. `closed` False: its invoices are to come, and nothing can be compared with it;
+    with `estimate` its sums are estimated, else it has none.
     """
 
     month: str
@@ -295,7 +295,7 @@ class MonthSum:
 
     @property
     def state(self) -> str:
-        """How sure its figures are."""
+        """Return the state of the figures: closed, estimate or open."""
         return "closed" if self.closed else "estimate" if self.estimate else "open"
 
     @property
@@ -308,7 +308,7 @@ def _change(item: MonthSum, before: Decimal | None) -> Decimal | None:
 
 
 def _invoiced_parts(teams: QuerySet[Team]) -> dict[str, dict[str, Decimal]]:
-    """What was invoiced by month and section: stored sums have the amounts of devices and tokens, lines all others."""
+    """Return invoiced amounts by month and section: stored sums have the amounts of devices and tokens, lines all others."""
     live = Invoice.objects.filter(team__in=teams, shadow=False, period__isnull=False).exclude(status=Invoice.Status.VOID)
     stored = InvoiceSums.objects.filter(invoice__in=live).order_by().values_list("invoice__period__month")
     found: dict[str, dict[str, Decimal]] = {}
@@ -321,8 +321,8 @@ def _invoiced_parts(teams: QuerySet[Team]) -> dict[str, dict[str, Decimal]]:
 
 
 def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ()) -> list[MonthSum]:
-    """The closed months, and open ones that have ended or in which notes were issued, the newest first; shadow invoices are
-    in none.
+    """Return the closed months, and open ones that have ended or in which notes were issued, newest first; showback invoices
+    are in none.
     """
     sums = _invoiced_parts(teams)
     noted = notes_by_month(teams)
@@ -334,7 +334,7 @@ def months_compared(teams: QuerySet[Team], still_open: Iterable[OpenMonth] = ())
         if item.statements
     }
     for month in sorted({*sums, *noted, *estimates}):
-        # drafts of a close that blocks some teams are a part of their month: until it is closed it has no sums
+        # drafts of a close that blocks some teams are a part of their month: it has no sums until it is closed
         parts = sums.get(month, dict.fromkeys(SECTIONS, ZERO)) if month in closed else None
         item = MonthSum(month, parts, noted.get(month, ZERO), month in closed)
         if month in estimates:
