@@ -1,6 +1,6 @@
-"""Reads of the pages that are not statements: budgets, trends, invoices, prices, ownership, quarantine, operations.
+"""Queries of pages beyond statements: budgets, trends, invoices, prices, ownership, quarantine, operations.
 
-Whatever belongs to a team is asked for through `teams_visible_to`, handed in as `teams`: there is no other way in.
+Data of a team is read only through `teams`, the result of `teams_visible_to`: there is no other way in.
 """
 
 from collections import defaultdict
@@ -28,18 +28,18 @@ from metering.intervals import MICROSECOND
 ZERO = Decimal("0.00")
 TREND_MONTHS = 12
 ASSESSED = 3
-"""How many of the newest open months are assessed for a page, as many as the scheduler keeps ready; of older ones it says
-that they are open."""
+"""Number of the newest open months that are assessed for a page, as many as the scheduler keeps ready; older ones are
+only listed as open."""
 QUARANTINE_SHOWN = 200
 
 
 def team_names(request: HttpRequest) -> dict[str, str]:
-    """The names of the teams that the reader of a page may see, by code; a team without one is left out."""
+    """Return the names of the teams that the reader of a page may see, by code; a team without a name is left out."""
     return dict(teams_visible_to(request.user).exclude(name="").values_list("code", "name"))
 
 
 def team_rows(month: MonthStatements) -> list[Statement]:
-    """The statements with their budgets, and an empty one for every other team with a budget; the largest first."""
+    """Return the statements with their budgets, and an empty one for every other team with a budget; largest first."""
     budgets = budgets_of(list(month.teams), month.period)
     seen = {statement.team.pk for statement in month.statements}
     empty = [Statement(team, []) for team in month.teams if team.pk in budgets and team.pk not in seen]
@@ -54,15 +54,15 @@ def team_rows(month: MonthStatements) -> list[Statement]:
 
 
 def budgets_of(teams: list[Team], period: BillingPeriod) -> dict[int, Decimal]:
-    """What each team may spend in the month on everything, by team id."""
+    """Return the amount that each team may spend in the month on everything, by team id."""
     return monthly_amounts(teams, period.month, period.end - MICROSECOND, period.zone)
 
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """What was invoiced for one month, or is known so far of one that is not closed; `noted` of it by notes issued in it.
+    """Invoiced total of one month, or the known total of one that is not closed; `noted`: the part of notes issued in it.
 
-    total: None of an open month that is not assessed. data_through: of a month that is not closed.
+    total: None for an open month that is not assessed. data_through: for a month that is not closed.
     """
 
     month: str
@@ -74,14 +74,14 @@ class TrendPoint:
 
 @dataclass(frozen=True, slots=True)
 class OpenMonth:
-    """An ended month that is not closed; `statements` None where it is too old to be assessed for a page."""
+    """Ended month that is not closed; `statements` is None if it is too old to be assessed for a page."""
 
     month: str
     statements: MonthStatements | None
     data_through: datetime | None = None
 
     def point(self, *, shadow: bool = False) -> TrendPoint:
-        """The month in a trend; with `shadow` what was only shown of it."""
+        """Return the month as a point of a trend; with `shadow` its showback total."""
         month = self.statements
         total = None if month is None else month.shadowed if shadow else month.total
         return TrendPoint(self.month, total, preview=True, data_through=self.data_through)
@@ -90,7 +90,7 @@ class OpenMonth:
 def open_months(
     request: HttpRequest, teams: QuerySet[Team], scope: UsageScope, ended: Iterable[BillingPeriod]
 ) -> Iterator[OpenMonth]:
-    """What is known of months that have ended and are not closed, the newest first."""
+    """Yield the months that have ended and are not closed, newest first; only the newest ones have statements."""
     for number, period in enumerate(ended):
         if number >= ASSESSED:
             yield OpenMonth(period.month, None)
@@ -101,7 +101,7 @@ def open_months(
 
 
 def notes_by_month(teams: QuerySet[Team] | list[Team]) -> dict[str, Decimal]:
-    """What credit notes took back and rebills charged again, in sum, by the open month that they were issued in."""
+    """Return the sum of credit notes and rebills by the open month that they were issued in."""
     notes = Note.objects.filter(number__isnull=False, team__in=teams, correction__period__isnull=False)
     return dict(notes.order_by().values_list("correction__period__month").annotate(Sum("total")))
 
@@ -109,7 +109,7 @@ def notes_by_month(teams: QuerySet[Team] | list[Team]) -> dict[str, Decimal]:
 def invoiced_trend(
     teams: QuerySet[Team] | list[Team], shown: TrendPoint, *, shadow: bool = False, still_open: Iterable[TrendPoint] = ()
 ) -> list[TrendPoint]:
-    """Totals of invoices and notes of the months up to the one shown, oldest first; or of what was only shown.
+    """Return totals of invoices and notes of the months up to the one shown, oldest first; or of showback invoices.
 
     still_open: the estimates of months that have ended and are not closed.
     """
@@ -129,24 +129,24 @@ def _with_notes(point: TrendPoint, noted: Decimal) -> TrendPoint:
 
 
 def invoices_visible(teams: QuerySet[Team]) -> QuerySet[Invoice]:
-    """Invoices and drafts of `teams`, the newest month first; without their documents, which are large."""
+    """Return invoices and drafts of `teams`, newest month first, without their documents, which are large."""
     invoices = Invoice.objects.filter(team__in=teams).select_related("team", "period")
     return invoices.defer("draft", "document").order_by("-period__month", "team__code")
 
 
 def notes_visible(teams: QuerySet[Team]) -> QuerySet[Note]:
-    """Issued credit notes and rebills of `teams`, the newest first; without their documents."""
+    """Return issued credit notes and rebills of `teams`, newest first, without their documents."""
     return notes_issued().filter(team__in=teams).defer("draft", "document")
 
 
 def corrections_waiting() -> list[Correction]:
-    """Corrections that somebody still has to approve or issue, the oldest first."""
+    """Return corrections that wait for approval or issue, oldest first."""
     waiting = (Correction.Status.DRAFT, Correction.Status.APPROVED)
     return list(corrections_all().filter(status__in=waiting).prefetch_related("proposal__steps").order_by("id"))
 
 
 def operations_of(month: str) -> list[Operation]:
-    """The last operations on a month, the newest first."""
+    """Return the last operations on a month, newest first."""
     return list(Operation.objects.filter(month=month).order_by("-id")[:5])
 
 
@@ -155,27 +155,27 @@ def policies() -> QuerySet[EfficiencyPolicy]:
 
 
 def teams_shown(user: Any) -> QuerySet[Team]:
-    """The teams that somebody may see; who sees all of them sees the groups too."""
+    """Return the teams that the user may see; a reader of all teams sees the groups too."""
     seen = Team.objects.all() if access_of(user).may(Right.READ) else teams_visible_to(user)
     return seen.select_related("parent").order_by("code")
 
 
 def namespaces_owned(teams: QuerySet[Team]) -> QuerySet[NamespaceOwnership]:
-    """Who owns which namespaces since when, of the teams somebody may see."""
+    """Return the owners of namespaces with their start, for teams that the user may see."""
     return NamespaceOwnership.objects.filter(team__in=teams).select_related("team").order_by(
         "cluster", "namespace", F("valid_from").asc(nulls_first=True)
     )
 
 
 def consumers_owned(teams: QuerySet[Team]) -> QuerySet[ConsumerOwnership]:
-    """Who pays for which consumers since when, of the teams somebody may see."""
+    """Return the payers of consumers with their start, for teams that the user may see."""
     return ConsumerOwnership.objects.filter(team__in=teams).select_related("team").order_by(
         "source", "consumer", F("valid_from").asc(nulls_first=True)
     )
 
 
 def quarantine_causes() -> Iterable[Any]:
-    """Open records by cause (`reason`, `reporter`, `door`), the most `records` first, with `earliest` and `latest`."""
+    """Return open records by cause (`reason`, `reporter`, `door`), the most `records` first, `earliest`, `latest`."""
     cause = ("reason", "reporter", "door")
     found = QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN).values(*cause)
     counted = found.annotate(records=Count("id"), earliest=Min("at"), latest=Max("at")).order_by("-records", *cause)
@@ -183,9 +183,9 @@ def quarantine_causes() -> Iterable[Any]:
 
 
 def quarantined(status: str, most: int | None = QUARANTINE_SHOWN) -> tuple[list[QuarantinedRecord], int]:
-    """Quarantined records of a status, at `most` so many, and how many there are.
+    """Return quarantined records of a status, at most `most`, and the number of all.
 
-    The newest first, but requests that were paid by the call last: they are decided on together.
+    Newest first, but requests that were paid by the call last: they are decided on together.
     """
     rows = QuarantinedRecord.objects.filter(status=status)
     by_call = ExpressionWrapper(Q(reason=QuarantinedRecord.Reason.PAID_BY_CALL), BooleanField())

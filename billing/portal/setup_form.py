@@ -1,4 +1,4 @@
-"""The form of the section `billing:` of the set-up file: how an installation begins to bill, and how that is changed."""
+"""Forms of the section `billing:` of the set-up file: the start of an installation's billing, and later changes."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def _days(label: Any) -> Line:
 
 
 class SetupForm(PageForm):
-    """How an installation bills, with what it cannot begin without."""
+    """Form of the billing set-up, with the fields that an installation cannot begin without."""
 
     currency = forms.RegexField(
         r"^[A-Z]{3}$", label=_("Currency"), initial="CNY", widget=forms.TextInput(attrs={"maxlength": 3}),
@@ -56,7 +56,7 @@ class SetupForm(PageForm):
 
 
 class BillingForm(SetupForm):
-    """How it bills from now on, as the section says it now; issued documents stay as they are."""
+    """Form of a change of the billing set-up, filled with the section as it is; issued documents stay as they are."""
 
     reopening = forms.ChoiceField(label=_("Reopening of months"), choices=(
         ("never", _("never: a closed month stays closed")), ("two-persons", _("two persons, while nothing is issued")),
@@ -75,7 +75,7 @@ class BillingForm(SetupForm):
         super().__init__(data, key="billing", initial=None if data is not None else shown)
 
     def text(self) -> str:
-        """The section as `apply` takes it."""
+        """Return the section as `apply` takes it."""
         facts = {name: str(value) for name, value in self.cleaned_data.items()}
         days = {name: re.findall(r"[^\s,;]+", facts[name]) for name in DAYS}
         required = "true" if self.cleaned_data["cost_center_required"] else ""

@@ -1,7 +1,8 @@
-"""Slices that have a price of their own follow their card: what each would cost when the price of the card changes.
+"""Prices of slices that follow their card: the cost of each slice when the price of the card changes.
 
 A MIG slice pays for the larger of its shares of compute and of memory (`pricing.mig`); any other slice keeps its share of
-the card's price, rounded up, so that neither undercuts the card. What is unknown stays as it is published, with the reason.
+the card's price, rounded up, so that neither undercuts the card. A slice without a known share stays as it is published,
+with the reason.
 """
 
 import re
@@ -22,12 +23,12 @@ SLICE_HOUR: Final = "price_per_slice_hour"
 MEMORY_IN_NAME: Final = re.compile(r"(?:^|[-_ ])([0-9]{2,4})GB(?:$|[-_ ])", re.IGNORECASE)
 MEMORY: Final = Bound("1", "9999", "GB of a whole card", whole=True)
 USUAL_MEMORY: Final = 80
-"""GB of the cards that are cut into slices most: asked for on the page, where the name does not say."""
+"""Default memory in GB, that of the cards most often cut into slices, if neither the page nor the name has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlicePrice:
-    """One slice of the newest list. `price` is what it would cost; without one it stays, and `note` says why."""
+    """Slice of the newest list. `price` follows from the card's; None keeps the published price, and `note` says why."""
 
     accelerator: str
     resource: str
@@ -39,7 +40,7 @@ class SlicePrice:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The card on the bench: its price as it would be, as it is published (or None), and the memory of a whole one in GB."""
+    """Card on the workbench: its new price, its published price (or None), and the memory of a whole card in GB."""
 
     accelerator: str
     price: Decimal
@@ -48,7 +49,7 @@ class Card:
 
 
 def memory_of(accelerator: str, written: str) -> int:
-    """GB of a whole card: as written, else as its name says, else as usual.
+    """Return the GB of a whole card: as typed, else as in its name, else the default.
 
     >>> memory_of("NVIDIA-A100-SXM4-40GB", ""), memory_of("NVIDIA-H200", "141"), memory_of("NVIDIA-H800", "")
     (40, 141, 80)
@@ -61,9 +62,9 @@ def memory_of(accelerator: str, written: str) -> int:
 
 
 def slice_prices(rows: Sequence[Mapping[str, str]], card: Card) -> list[SlicePrice]:
-    """The slices of the card in the rows of a list, each with the price that follows from the card's.
+    """Return the slices of the card in the rows of a list, each with the price that follows from the card's.
 
-    A slice that names no accelerator is the card's only where the list knows no other card.
+    A slice that names no accelerator is the card's only if the list has no other card.
     """
     others = {row.get("accelerator") for row in rows if not row.get("resource")} - {card.accelerator, None}
     return [
@@ -100,7 +101,7 @@ def _keeping_its_share(accelerator: str, resource: str, published: Decimal, card
 
 
 def with_slices(rows: Iterable[Mapping[str, str]], slices: Iterable[SlicePrice]) -> list[dict[str, str]]:
-    """The rows of a list with the slices at the prices that follow from the card."""
+    """Return the rows of a list with the slices at the prices that follow from the card."""
     found = {(item.accelerator, item.resource): item.price for item in slices if item.price is not None}
     moved = []
     for row in rows:

@@ -1,7 +1,7 @@
-"""Who reports usage, and whether they do: each agent and gateway, how far it has reported, and what is missing of a month.
+"""Sources of usage: each agent and gateway with the end of its reports, and the gaps of a month.
 
-An agent reports up to when it has sent everything (its watermark); a gateway reports nothing of the kind, so what is known
-of it is when its token was used last and when the last hour with usage was.
+An agent reports the instant up to which it has sent everything (its watermark); a gateway does not, so only the last use
+of its token and the last hour with usage are known.
 """
 
 from collections import defaultdict
@@ -23,15 +23,15 @@ from metering.intervals import Interval
 
 LOOKED_BACK = timedelta(days=31)
 RECENT = timedelta(hours=3)
-"""Most sources have been used by then before the newest usage of all: only for the others a whole month is read."""
+"""Time before the newest usage within which most sources were used: a whole month is read only for the others."""
 NOTES_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent, or a reader of logs: `seconds` since it was heard, and how far its watermark lies back.
+    """Agent, or reader of logs: `seconds` since its last contact, and `lag` of its watermark in seconds.
 
-    One that is behind counts as silent elsewhere; here those that are heard meanwhile are told from those that are not.
+    Elsewhere an agent that is behind counts as silent; here a silent agent is told from one that is only behind.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A source of token usage; None where it was never heard, or had no usage in the month before."""
+    """Source of token usage; None if it was never in contact, or had no usage in the month before."""
 
     source: str
     heard_at: datetime | None
     seconds: int | None
     used_until: datetime | None
     missing: int
-    behind = False  # it says nothing of what it has yet to report
+    behind = False  # a gateway does not report its backlog
 
     @property
     def silent(self) -> bool:
@@ -68,7 +68,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Time of the month that nobody watched and nobody filled; `allocations` open at its beginning, 0 for an agent's own."""
+    """Metering gap of the month that nobody filled; `allocations`: open at its beginning, 0 for an agent's own gap."""
 
     cluster: str
     subject: str
@@ -83,7 +83,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """One time in which a cluster was not watched: all that stretches over it."""
+    """Metering gaps of one cluster over the same time."""
 
     stretches: list[Stretch]
 
@@ -94,7 +94,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Sources:
-    """All that reports, as of `now`, and the gaps of one month."""
+    """Reporters of usage as of `now`, and the gaps of one month."""
 
     period: BillingPeriod
     now: datetime
@@ -111,7 +111,7 @@ class Sources:
 
     @cached_property
     def gateways(self) -> list[Gateway]:
-        """Sources with a token of their own or with usage; what an agent reports for has its own row above."""
+        """Return sources with a token of their own or with usage; sources of an agent are in `agents`."""
         heard, used = last_reports(), _used_until(self.now)
         missing: dict[str, int] = defaultdict(int)
         for gaps in self.numbered:
@@ -126,7 +126,7 @@ class Sources:
 
     @cached_property
     def stretches(self) -> list[Stretch]:
-        """What is not watched of the month, as far as it has passed: the gaps that block its close."""
+        """Return the metering gaps of the elapsed part of the month, which block its close."""
         until = min(self.period.end, self.now)
         if until <= self.period.start:
             return []
@@ -140,7 +140,7 @@ class Sources:
 
     @property
     def silences(self) -> list[Silence]:
-        """The stretches of each cluster and time together, where the first of them stands."""
+        """Return the gaps of each cluster and time together, in the place of the first of them."""
         together: dict[tuple[str, datetime, datetime], list[Stretch]] = defaultdict(list)
         for item in self.stretches:
             together[item.cluster, item.start, item.end].append(item)
@@ -148,12 +148,12 @@ class Sources:
 
     @cached_property
     def numbered(self) -> list[SequenceGaps]:
-        """Numbers of records of the month that never arrived."""
+        """Return the numbers of records of the month that never arrived."""
         return sequence_gaps(self.period.window)
 
     @cached_property
     def notes(self) -> QuerySet[AgentDiagnostic]:
-        """What agents say that they cannot meter, the newest first."""
+        """Return the diagnostics of agents on what they cannot meter, newest first."""
         return AgentDiagnostic.objects.order_by("-at", "-id")[:NOTES_SHOWN]
 
     @cached_property
@@ -165,13 +165,13 @@ class Sources:
 
 
 def last_reports() -> dict[str, datetime | None]:
-    """When the tokens that were made for one source were used last, by source; None for never."""
+    """Return the last use of the tokens made for one source, by source; None for never."""
     tokens = ApiToken.objects.filter(revoked_at=None, scopes__contains=["usage:write"]).exclude(source="")
     return dict(tokens.order_by("source").values_list("source").annotate(Max("last_used_at")))
 
 
 def _used_until(now: datetime) -> dict[str, datetime]:
-    """The end of the last hour with usage of each source of tokens, of the month before `now`."""
+    """Return the end of the last hour with usage of each source of tokens, within the month before `now`."""
     hours, earliest = hours_used(), now - LOOKED_BACK
     since = max(earliest, hours[1] - RECENT) if hours else earliest
     found = _last_hours(since)

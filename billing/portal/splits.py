@@ -1,4 +1,4 @@
-"""The lines of a month split by one thing: every split adds up to the same total, what has no name included.
+"""Splits of a month's lines by one dimension: every split adds up to the same total, with a row for lines without a name.
 
 Workloads and queues are not on a line: a line is shared out over its jobs by the usage that made it, to the cent.
 """
@@ -29,9 +29,9 @@ ROWS_SHOWN = 50
 
 
 class Piece(msgspec.Struct, frozen=True, gc=False):
-    """A line or a part of it that belongs to one job; `job` and `queue` are empty where they are unknown.
+    """Line, or the part of it that belongs to one job; `job` and `queue` are empty if they are unknown.
 
-    `share`: the part of the line's usage that it is.
+    `share`: the piece's part of the line's usage.
     """
 
     line: Charged
@@ -42,13 +42,13 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 
 class SplitRow(msgspec.Struct, gc=False):
-    """One name of a split. `label` empty: what has no such name; `line` the largest line in it, to look further."""
+    """Name of a split with its sums. `label`: empty for lines without a name; `line`: its largest line, for a drill-down."""
 
     label: str
     line: Charged
     largest: Decimal
     parts: dict[str, Decimal] = msgspec.field(default_factory=lambda: dict.fromkeys(SECTIONS, ZERO))
-    """The amounts by section."""
+    """Amounts by section."""
 
     @property
     def gpu(self) -> Decimal:
@@ -77,9 +77,9 @@ BY_JOB = frozenset({"workload", "queue"})
 
 
 def split(pieces: Iterable[Piece], by: str) -> list[SplitRow]:
-    """The pieces by one of NAMES, the largest first, what has no name last.
+    """Sum the pieces by one of NAMES, largest first, the row without a name last.
 
-    A month of a thousand teams adds up 25,000 of them for a page: nothing here is what Python's collector looks at.
+    A month of a thousand teams sums 25,000 pieces for a page, so that Python's garbage collector tracks none of them.
     """
     name, rows = NAMES[by], dict[str, SplitRow]()
     for piece in pieces:
@@ -94,7 +94,7 @@ def split(pieces: Iterable[Piece], by: str) -> list[SplitRow]:
 
 
 def first_rows(rows: Sequence[SplitRow]) -> tuple[list[SplitRow], Decimal, int]:
-    """What a page shows of a split; the sum of the rest, and how many rows it is."""
+    """Return the rows that a page shows of a split, the sum of the rest, and the number of rows in the rest."""
     beyond = rows[ROWS_SHOWN:]
     return list(rows[:ROWS_SHOWN]), sum((row.total for row in beyond), ZERO), len(beyond)
 
@@ -105,9 +105,9 @@ def whole_lines(lines: Iterable[Charged]) -> list[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the lines were made of: the time they are about, and what a close (or none yet) knew of it.
+    """Basis of the lines: their time, and the knowledge of their close (or of now).
 
-    `until`: of a part of the month, what was used before it.
+    `until`: the end of usage, for a part of the month.
     """
 
     window: Interval
@@ -118,9 +118,9 @@ class Seen:
 
 
 def by_job(lines: Sequence[StatementLine], seen: Seen, verdicts: Iterable[AnyVerdict]) -> list[Piece]:
-    """Lines of devices shared out over the jobs that made them, adjustments over the jobs that were judged so.
+    """Share out lines of devices over the jobs that made them, and adjustments over the jobs that were judged so.
 
-    Tokens, late usage of earlier months and bought hours that nobody used stay whole, without a job.
+    Tokens, late usage of earlier months and unused committed hours stay whole, without a job.
     """
     usage = _usage_by_line(lines, seen, adjusting(verdicts))
     return [piece for line in lines for piece in _shared(line, usage.get(line.key, {}))]
@@ -140,7 +140,7 @@ def _shared(line: StatementLine, jobs: Jobs) -> list[Piece]:
 
 
 def part_lines(pieces: Iterable[Piece]) -> list[StatementLine]:
-    """The pieces as lines of their own: the amount to the cent, and their share of the quantity."""
+    """Return the pieces as lines of their own: the amount to the cent, and their share of the quantity."""
     return [
         replace(piece.line, amount=piece.amount, quantity=round_to(Fraction(piece.line.quantity) * piece.share, 6))
         for piece in pieces
@@ -149,7 +149,7 @@ def part_lines(pieces: Iterable[Piece]) -> list[StatementLine]:
 
 
 def _usage_by_line(lines: Sequence[StatementLine], seen: Seen, verdicts: Verdicts) -> Mapping[LineKey, Jobs]:
-    """Base units of each line of devices by job and queue, as its close knew them."""
+    """Sum the base units of each line of devices by job and queue, as its close knew them."""
     keys = [line.key for line in lines if line.key.namespace and not line.key.correction]
     kinds = frozenset(key.kind for key in keys)
     reading = Reading({key.team for key in keys}, {(key.cluster, key.namespace) for key in keys}, (), kinds)

@@ -1,6 +1,6 @@
-"""What a team owes for a month: of a closed period from its invoice, of an open one rated now by the code of the close.
+"""Statements of teams for a month: of a closed period from its invoices, of an open one rated now by the code of the close.
 
-Both are lines of one shape, so that no page knows the difference and none computes an amount of its own.
+Both are lines of one shape, so that no page distinguishes them and none computes an amount of its own.
 """
 
 from collections import defaultdict
@@ -52,7 +52,7 @@ class LineGroup:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """All lines of one kind, by place."""
+    """Lines of one kind, by place."""
 
     kind: str
     groups: list[LineGroup]
@@ -63,7 +63,7 @@ class Section:
 
     @property
     def quantities(self) -> list[tuple[str, Decimal]]:
-        """Total quantity per unit. An adjustment counts no usage of its own."""
+        """Return the total quantity per unit; an adjustment has no usage of its own."""
         if line_kind(self.kind).role is not Role.USAGE:
             return []
         sums: dict[str, Decimal] = defaultdict(Decimal)
@@ -75,11 +75,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Statement:
-    """A team's month. `invoice` is None while the month is a preview; a `shadow` is shown and never charged.
+    """Statement of a team for a month. `invoice` is None while the month is a preview; a `shadow` is never charged.
 
-    budget: what the team may spend in the month, where `team_rows` read it and there is one. other: what the team's other
-    statement of the month comes to, charged beside shown, which a budget counts too.
-    charged_center: the cost centre that the invoice names, where somebody read it.
+    budget: the team's budget for the month, if `team_rows` read it and there is one. other: the total of the team's other
+    statement of the month (showback beside the charged one), which a budget counts too.
+    charged_center: the cost centre that the invoice names, if it was read.
     """
 
     team: Team
@@ -92,7 +92,7 @@ class Statement:
 
     @property
     def cost_center(self) -> str:
-        """Which was charged, as far as that is read; else the one of now."""
+        """Return the cost centre that was charged, if it was read; else the current one."""
         return self.team.cost_center if self.charged_center is None else self.charged_center
 
     @property
@@ -104,7 +104,7 @@ class Statement:
 
     @property
     def gpu(self) -> Decimal:
-        """Devices on demand and under commitments, used or not."""
+        """Return the amount of devices on demand and under commitments, used or not."""
         return self.parts["gpu"]
 
     @property
@@ -113,27 +113,27 @@ class Statement:
 
     @property
     def adjustments(self) -> Decimal:
-        """Efficiency and interruptions."""
+        """Return the amount of efficiency and interruptions."""
         return self.parts["adjustments"]
 
     @cached_property
     def parts(self) -> dict[str, Decimal]:
-        """The total by section (`SECTIONS`)."""
+        """Return the total by section (`SECTIONS`)."""
         return parts_of(self.lines)
 
     @property
     def budget_used(self) -> Decimal | None:
-        """Spent over planned, as a ratio, charged or shown as a budget counts it; None without a budget."""
+        """Return spending over budget, as a ratio; a budget counts charged and showback amounts. None without a budget."""
         return None if self.budget is None else (self.total + self.other) / self.budget
 
     @property
     def corrections(self) -> Decimal:
-        """The part of the total that corrects earlier months."""
+        """Return the part of the total that corrects earlier months."""
         return sum_of(line for line in self.lines if line.key.correction)
 
     @property
     def sections(self) -> list[Section]:
-        """The lines by kind, then by place, in the order of the document."""
+        """Return the lines by kind, then by place, in the order of the document."""
         ordered = sorted(self.lines, key=lambda line: (line.key.what.order, line.place, line.position))
         return [
             Section(kind, [
@@ -149,10 +149,10 @@ class Statement:
 
 @dataclass(frozen=True)
 class Month:
-    """A month of the teams that somebody may see.
+    """Month of the teams that a user may see.
 
-    assessment: of a month that is not closed, what it was rated to. as_of: when a large month was last assessed; None where
-    it was assessed for this very view, or is invoiced.
+    assessment: the rating of a month that is not closed. as_of: the instant of a large month's last assessment; None
+    if it was assessed for this very view, or is invoiced.
     """
 
     period: BillingPeriod
@@ -162,24 +162,24 @@ class Month:
 
     @property
     def preview(self) -> bool:
-        """Whether the amounts can still change."""
+        """Return True if the amounts can still change."""
         return self.assessment is not None
 
     @cached_property
     def unrated(self) -> dict[str, str]:
-        """Why teams of the page cannot be rated: they are in no statement, though they may owe something."""
+        """Return the problems of teams that cannot be rated: they are in no statement, though they may owe something."""
         faults = self.assessment.faults if self.assessment else {}
         codes = {team.code for team in self.teams} if faults else set()
         return {team: problem for team, problem in sorted(faults.items()) if team in codes}
 
     @property
     def entangled(self) -> bool:
-        """Whether what others pay hangs on those."""
+        """Return True if the amounts of other teams depend on the teams that cannot be rated."""
         return self.assessment is not None and self.assessment.entangled
 
     @cached_property
     def unbuilt(self) -> list[str]:
-        """Teams of the page whose draft of a closed month was voided and is not built again: they are in no statement."""
+        """Return the teams whose draft of a closed month was voided and is not built again: they are in no statement."""
         if self.preview or not self.period.invoices.filter(status=Invoice.Status.VOID).exists():
             return []
         codes = {team.code for team in self.teams}
@@ -187,12 +187,12 @@ class Month:
 
     @cached_property
     def unbilled(self) -> Sequence[Unbilled]:
-        """Usage of anybody that is in no statement."""
+        """Return the usage of any team that is in no statement."""
         return unbilled_in(self.assessment) if self.assessment else ()
 
     @property
     def reference_data(self) -> ReferenceData | None:
-        """What a preview was rated by; an invoice was by what its close knew."""
+        """Return the reference data that a preview was rated by; None for invoices, which follow their close."""
         if self.assessment is None:
             return None
         return self.assessment.reference_data or reference_data_known(known_before(self.period))
@@ -204,7 +204,7 @@ class MonthStatements(Month):
 
     @property
     def charged(self) -> list[Statement]:
-        """What teams owe: all but what they are only shown."""
+        """Return the statements that teams owe, without showback."""
         return [statement for statement in self.statements if not statement.shadow]
 
     @property
@@ -213,26 +213,26 @@ class MonthStatements(Month):
 
     @property
     def shadowed(self) -> Decimal:
-        """What teams are shown and nobody is charged; in no total, as it is in no journal and no export."""
+        """Return the showback total: it is in no other total, in no journal and in no export."""
         return sum((statement.total for statement in self.statements if statement.shadow), ZERO)
 
     @property
     def is_shown(self) -> bool:
-        """Whether all usage of the month itself is only shown."""
+        """Return True if all usage of the month itself is showback."""
         shown = any(statement.shadow for statement in self.statements)
         return shown and all(line.key.correction for statement in self.charged for line in statement.lines)
 
     @property
     def sums(self) -> dict[str, Decimal]:
-        """What is charged, by section."""
+        """Return the charged amounts by section."""
         return parts_of(line for statement in self.charged for line in statement.lines)
 
     def verdicts(self, team: Team) -> list[AnyVerdict]:
-        """The verdicts of efficiency policies on the team's jobs, with their evidence."""
+        """Return the verdicts of efficiency policies on the team's jobs, with their evidence."""
         return self.verdicts_of([team.code])
 
     def verdicts_of(self, codes: Collection[str]) -> list[AnyVerdict]:
-        """The same of some teams."""
+        """Return the verdicts on the jobs of some teams."""
         if self.assessment is not None:
             return [verdict for verdict in self.assessment.verdicts if verdict.team in codes]
         stored = EfficiencyVerdict.objects.filter(close_seq=self.period.close_number, team__in=codes)
@@ -241,9 +241,9 @@ class MonthStatements(Month):
 
 @dataclass(frozen=True)
 class MonthFacets(Month):
-    """What some teams are charged for a month, and what they are only shown.
+    """Sums of a month that some teams are charged, and those that are showback.
 
-    `wasting` and `whole`: the jobs and the lines behind the sums, where they were read with them.
+    `wasting` and `whole`: the jobs and the lines behind the sums, if they were read with them.
     """
 
     charged: Sequence[Charged]
@@ -253,18 +253,18 @@ class MonthFacets(Month):
 
     @property
     def shadow(self) -> bool:
-        """Whether everything here is only shown and nobody charged, but for late usage of months that were charged."""
+        """Return True if everything here is showback, except late usage of months that were charged."""
         return bool(self.shown_only) and all(line.key.correction for line in self.charged)
 
     @property
     def lines(self) -> Sequence[Charged]:
-        """What a page shows: what is charged, or where no usage of the month is, what is only shown."""
+        """Return the lines that a page shows: charged ones, or showback if no usage of the month is charged."""
         return self.shown_only if self.shadow else self.charged
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTime:
-    """The idle device-microseconds of a pool, and the part that falls to a team."""
+    """Idle device-microseconds of a pool, and the part that falls to a team."""
 
     cluster: str
     accelerator: str
@@ -281,7 +281,7 @@ class IdleTime:
 
 
 def idle_times(month: MonthStatements, team: Team) -> list[IdleTime]:
-    """What nobody held of the pools that a team used, and its part of that, whether a policy bills it or not."""
+    """Return the idle time of the pools that a team used, and the team's part of it, billed by a policy or not."""
     if month.assessment is not None:
         return [
             IdleTime(pool.cluster, pool.accelerator, pool.idle_us, pool.shares[team.code])
@@ -293,7 +293,7 @@ def idle_times(month: MonthStatements, team: Team) -> list[IdleTime]:
 
 
 def parts_of(lines: Iterable[Charged]) -> dict[str, Decimal]:
-    """The amounts of lines by section (`SECTIONS`), zero where there is none."""
+    """Sum the amounts of lines by section (`SECTIONS`), zero for a section without lines."""
     sums = dict.fromkeys(SECTIONS, ZERO)
     for line in lines:
         sums[line.key.what.section] += line.amount
@@ -301,22 +301,22 @@ def parts_of(lines: Iterable[Charged]) -> dict[str, Decimal]:
 
 
 def sections_shown(parts: Iterable[Mapping[str, Decimal]]) -> list[str]:
-    """The sections that a page of these totals has a column for: those of every month, and others that are not zero."""
+    """Return the sections that get a column on a page of these totals: those always shown, and others that are not zero."""
     listed = list(parts)
     return [name for name in SECTIONS if name in ALWAYS_SHOWN or any(one[name] for one in listed)]
 
 
 def sum_of(lines: Iterable[StatementLine]) -> Decimal:
-    """Sum of rounded lines, as the total of an invoice is."""
+    """Sum rounded lines, as the total of an invoice does."""
     return sum((line.amount for line in lines), ZERO)
 
 
 def month_statements(
     period: BillingPeriod, teams: QuerySet[Team], *, summed: bool = False
 ) -> MonthStatements:
-    """Statements of `teams` (those that somebody may see) for one month; who cannot be rated is named (`unrated`).
+    """Return statements of `teams` (those that a user may see) for one month; teams that cannot be rated are in `unrated`.
 
-    summed: where only sums are shown; of a closed month one line per kind, for a page of a thousand teams needs no more.
+    summed: only sums are shown; a closed month then has one line per kind, all that a page of a thousand teams needs.
     """
     if period.status == BillingPeriod.Status.CLOSED:
         return _of_invoices(period, teams, summed=summed)
@@ -326,7 +326,7 @@ def month_statements(
 
 
 def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatements:
-    """Statements of a month that is not closed, by what is known now; a large one is kept for the next view."""
+    """Return statements of a month that is not closed, as of now; the rating of a large one is stored for the next view."""
     _, assessment = snapshot_make(period, now=timezone.now())
     by_code = {team.code: team for team in teams}
     statements = [
@@ -338,7 +338,7 @@ def assessed_now(period: BillingPeriod, teams: QuerySet[Team]) -> MonthStatement
 
 
 def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
-    """The sums of `teams` (those that somebody may see) for one month."""
+    """Return the sums of `teams` (those that a user may see) for one month."""
     if period.status == BillingPeriod.Status.CLOSED:
         return MonthFacets(period, teams, *invoiced_rollups(period, teams))
     if (preview := snapshot_shown(period)) is not None:
@@ -353,7 +353,7 @@ def month_facets(period: BillingPeriod, teams: QuerySet[Team]) -> MonthFacets:
 
 
 def _of_preview(period: BillingPeriod, preview: RatingSnapshot, teams: list[Team], *, summed: bool) -> MonthStatements:
-    """Statements as a large month was last assessed; `summed` without verdicts, and one line per kind."""
+    """Return statements of a large month's last assessment; `summed`: without verdicts, and one line per kind."""
     by_code = {team.code: team for team in teams}
     statements, verdicts = [], []
     if summed:
@@ -387,7 +387,7 @@ def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) 
 
 
 def lines_of(invoice: Invoice) -> list[StatementLine]:
-    """The lines of one invoice or draft, as its month's statement has them."""
+    """Return the lines of one invoice or draft, as its month's statement has them."""
     return [_stored(row, invoice.team.code) for row in InvoiceLine.objects.filter(invoice=invoice).order_by("position")]
 
 

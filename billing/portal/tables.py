@@ -1,7 +1,7 @@
-"""One table, two files and, where its columns have headings, the page: CSV and XLSX follow the page's filters and rights.
+"""Tables as CSV, as XLSX and, if their columns have headings, on the page: files follow the page's filters and rights.
 
-A page names its tables and asks `download` first; `?table=NAME&as=csv` on the page's own address gives the file, so a file
-never shows more than the page. Text that a spreadsheet would run as a formula is made harmless; numbers stay numbers.
+A page names its tables and calls `download` first; `?table=NAME&as=csv` on the page's own address returns the file, so a
+file never shows more than the page. Text that a spreadsheet would run as a formula is made harmless; numbers stay numbers.
 A listing is its columns and its items: `Table.of(name, items, columns)` asks each column for the cell of each item.
 """
 
@@ -38,10 +38,10 @@ Row = Sequence[Cell]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column by its stable English name; `look` is text or a key of FORMATS.
+    """Column by its stable English name; `look` is text or a key of FORMATS.
 
-    of: where an item has the cell: an attribute, with dots for those of attributes, or a function. Without it, the name.
-    heading: what a page writes above it, in the reader's language; a column without one is in the files only.
+    of: the source of the cell in an item: an attribute, dots for attributes of attributes, or a function; else the name.
+    heading: the text above it on a page, in the reader's language; a column without one is in the files only.
     words: the table of `billing.portal.labels` that translates its codes on a page.
     """
 
@@ -53,17 +53,17 @@ class Column:
 
     @property
     def cell(self) -> Callable[[Any], Cell]:
-        """What takes the cell of this column from an item."""
+        """Return the function that takes the cell of this column from an item."""
         return self.of if callable(self.of) else attrgetter(self.of or self.name)
 
 
 def columns(*names: str, look: str = "text") -> list[Column]:
-    """Columns of one look that are attributes of the items."""
+    """Return columns of one look that are attributes of the items."""
     return [Column(name, look) for name in names]
 
 
 def constant(name: str, value: Cell) -> Column:
-    """A column with one cell in every row, such as the month of the page."""
+    """Return a column with one cell in every row, such as the month of the page."""
     return Column(name, of=lambda _: value)
 
 
@@ -75,16 +75,16 @@ def _part(name: str) -> Callable[[Any], Cell]:
 
 
 BY_SECTION = [Column(name, "money", _part(name)) for name in SECTIONS]
-"""The parts of a total, of items that have them by section (`parts`); None where those are not known."""
+"""Columns of the parts of a total, for items that have them by section (`parts`); None if those are unknown."""
 
 
 Shown = list[tuple[Column, str]]
-"""The cells of a row on a page."""
+"""Cells of a row on a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The name, the columns and the rows of a file. A cell that is not known is None and stays empty.
+    """Table of a file: name, columns and rows. A cell that is unknown is None and stays empty.
 
     Only on a page: `notes`, one beside the first cell of each row, and `foot`, the row below them.
     """
@@ -106,7 +106,7 @@ class Table:
 
     @property
     def shown(self) -> list[tuple[object, bool, Shown]]:
-        """The rows of the page: the note of each, whether its `difference` is zero, and its cells."""
+        """Return the rows of the page: the note of each, True if its `difference` is zero, and its cells."""
         differs = next((index for index, column in enumerate(self.columns) if column.name == "difference"), None)
         return [
             (note, differs is not None and row[differs] == 0, self._cells(row))
@@ -115,7 +115,7 @@ class Table:
 
     @property
     def shown_foot(self) -> Shown:
-        """The row below the rows of the page."""
+        """Return the row below the rows of the page."""
         return self._cells(self.foot)
 
     def _cells(self, row: Row) -> Shown:
@@ -124,7 +124,7 @@ class Table:
 
 
 def _on_page(column: Column, value: Cell) -> str:
-    """A figure with the decimals that it has and separators; a code in words."""
+    """Format a figure with the decimals that it has and separators; a code in words."""
     value = _as_amount(column, value)
     if isinstance(value, Decimal):
         return f"{value:,f}".replace("-", MINUS)
@@ -135,7 +135,7 @@ def _on_page(column: Column, value: Cell) -> str:
 
 
 def _as_amount(column: Column, value: Cell) -> Cell:
-    """An amount without the decimals that its currency does not have; anything else as it is."""
+    """Drop the decimals of an amount that its currency does not have; return any other cell unchanged."""
     if column.look != "money" or not isinstance(value, Decimal):
         return value
     amount = round_amount(value)
@@ -145,9 +145,9 @@ def _as_amount(column: Column, value: Cell) -> Cell:
 def download(
     request: HttpRequest, tables: Mapping[str, Callable[[], Table]], fresh: Freshness | None = None
 ) -> HttpResponse | None:
-    """The file that the request asks for, None where it asks for the page.  Raises Http404.
+    """Return the file that the request asks for, None if it asks for the page.  Raises Http404.
 
-    fresh: of figures that can still change; each row then says through when its data are complete.
+    fresh: for figures that can still change; each row then has the instant up to which its data are complete.
     """
     kind = request.GET.get("as")
     if kind is None:
@@ -173,7 +173,7 @@ def _dated(table: Table, fresh: Freshness | None) -> Table:
 
 
 def csv_of(table: Table) -> bytes:
-    r"""RFC 4180, UTF-8 with byte order mark; numbers exact and without separators, instants in RFC 3339.
+    r"""Return RFC 4180, UTF-8 with byte order mark; numbers exact and without separators, instants in RFC 3339.
 
     >>> csv_of(Table("x", [Column("a"), Column("b", "money")], [["=1", Decimal("-2.50")]])).decode()[1:]
     "a,b\r\n'=1,-2.50\r\n"
@@ -187,7 +187,7 @@ def csv_of(table: Table) -> bytes:
 
 
 def xlsx_of(table: Table) -> bytes:
-    """One sheet with a frozen head and a filter; numbers are cells of number, text is never a formula or a link."""
+    """Return one sheet with a frozen head and a filter; numbers are cells of number, text is never a formula or a link."""
     target = io.BytesIO()
     options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     with xlsxwriter.Workbook(target, options) as book:
@@ -213,7 +213,7 @@ def xlsx_of(table: Table) -> bytes:
 
 
 def _number(value: int | Decimal | Fraction) -> Decimal:
-    """As a decimal, which the workbook writes digit by digit: no float in between."""
+    """Return a decimal, which the workbook writes digit by digit: no float in between."""
     return round_to(value, 12) if isinstance(value, Fraction) else Decimal(value)
 
 

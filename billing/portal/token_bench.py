@@ -1,4 +1,4 @@
-"""The token side of the workbench: a stored load test under terms that can be changed -> methods and runs to look at."""
+"""Token side of the workbench: a stored load test under terms that can be changed -> its methods and runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ CLASSES: Final = ("input", "cache_read", "cache_creation", "output")
 
 @dataclass(frozen=True)
 class ShownMethod:
-    """A column of the comparison: what it gives, how it differs, and what it rests on."""
+    """Column of the comparison: the outcome of a method, True if it is chosen, and its prices with their gaps."""
 
     outcome: MethodOutcome
     chosen: bool
@@ -34,13 +34,13 @@ class ShownMethod:
 
     @property
     def recovered(self) -> str:
-        """What the prices without markup bring in from a provisioned GPU-hour."""
+        """Return the revenue of a provisioned GPU-hour at the prices without markup."""
         return "" if self.outcome.recovered is None else exact_decimal(self.outcome.recovered, 4)
 
 
 @dataclass(frozen=True)
 class ShownContext:
-    """A bucket of prompt lengths: the lengths that were measured in it, and its price of each class."""
+    """Bucket of prompt lengths: the lengths that were measured in it, and its price of each class."""
 
     context: str
     measured: list[int]
@@ -49,7 +49,7 @@ class ShownContext:
 
 @dataclass(frozen=True)
 class ShownStep:
-    """From one measured length to the next, in percent of the class that differs most."""
+    """Step from one measured length to the next, in percent of the class that differs most."""
 
     shorter: int
     longer: int
@@ -60,7 +60,7 @@ class ShownStep:
 
 @dataclass(frozen=True)
 class TokenBench:
-    """Everything that the page shows of one load test; `problems` where the terms price nothing."""
+    """Results of one load test for the page; `problems` if the terms price nothing."""
 
     terms: "TermsForm"
     runs: list[tuple[LoadTest, list[tuple[RunVerdict, list[str]]]]] = field(default_factory=list)
@@ -72,13 +72,13 @@ class TokenBench:
 
     @property
     def rows(self) -> list[tuple[str, Decimal | None, list[tuple[Decimal | None, Decimal | None]]]]:
-        """Each class, its published price, and its price by each method with the gap to the chosen one."""
+        """Return each class, its published price, and its price by each method with the gap to the chosen one."""
         prices = [method.prices for method in self.methods]
         return list(zip(CLASSES, self.published, map(list, zip(*prices, strict=True)), strict=True))
 
 
 def sheet_asked(inputs: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The sheet of `inputs` under its own terms, or under those that are asked for."""
+    """Return the sheet of `inputs` under its own terms, or under those of the request."""
     values = {name: str(asked.get(name, inputs.get(name, ""))).strip() for name in TERMS}
     by_context = asked.get(BY_CONTEXT, "") if "method" in asked else inputs.get(BY_CONTEXT, "")
     return {
@@ -89,7 +89,7 @@ def sheet_asked(inputs: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str
 
 
 class TermsForm(InputsForm):
-    """The terms under which a load test is priced, and how; `sheet` is the load test under them."""
+    """Form of the terms and the method that price a load test; `sheet` is the load test under them."""
 
     sheet: TokenSheet | None = None
 
@@ -113,7 +113,7 @@ class TermsForm(InputsForm):
             self.auto_id = False
 
     def clean(self) -> None:
-        """Read the load test under the terms."""
+        """Parse the load test under the terms."""
         try:
             self.sheet = parse_token_sheet(self.given)
         except TokenSheetError as error:
@@ -121,7 +121,7 @@ class TermsForm(InputsForm):
 
 
 def token_bench(given: Mapping[str, Any]) -> TokenBench:
-    """What follows from the fields of a sheet: every method, every run, and the buckets of prompt lengths if asked for."""
+    """Calculate the results of a sheet: every method, every run, and the buckets of prompt lengths if asked for."""
     terms = TermsForm(given)
     if not terms.is_valid() or terms.sheet is None:
         return TokenBench(terms, problems=terms.messages)
@@ -133,7 +133,7 @@ def token_bench(given: Mapping[str, Any]) -> TokenBench:
 
 
 def _contexts(sheet: TokenSheet) -> tuple[list[Message], list[ShownContext], list[ShownStep]]:
-    """What is wrong, the price of each class in each bucket, and what each step between the measured lengths changed."""
+    """Return problems, the price of each class in each bucket, and the change of each step between measured lengths."""
     try:
         answer = sheet.result()
     except ValueError as error:
@@ -153,7 +153,7 @@ def _contexts(sheet: TokenSheet) -> tuple[list[Message], list[ShownContext], lis
 
 
 def _verdicts(test: LoadTest, sheet: TokenSheet) -> list[RunVerdict]:
-    """Of every run; by prompt length each length has a sustainable point of its own."""
+    """Return the verdict of every run; by prompt length each length has a sustainable point of its own."""
     groups = [test.runs]
     if sheet.terms.by_context and all(run.point.completed_rps for run in test.runs):
         groups = [tuple(run for _, run in group) for group in runs_by_length([test])]
@@ -161,7 +161,7 @@ def _verdicts(test: LoadTest, sheet: TokenSheet) -> list[RunVerdict]:
 
 
 def _figures(verdict: RunVerdict) -> list[str]:
-    """Offered requests/s, input and output tokens/s, TTFT and TPOT in ms, with up to 3 decimals."""
+    """Return offered requests/s, input and output tokens/s, TTFT and TPOT in ms, with up to 3 decimals."""
     point = verdict.run.point
     given = (point.offered_rps, point.input_tps, point.output_tps, point.ttft_p99_ms, point.tpot_p99_ms)
     return [exact_decimal(value, 3).rstrip("0").rstrip(".") for value in given]

@@ -1,6 +1,6 @@
-"""A load-test report as a tool wrote it -> its own format on the token workbench, and the draft that its prices become.
+"""Load-test reports as tools wrote them -> the token workbench's own format, and the draft that their prices become.
 
-Nothing is kept before it is saved: between two looks the page holds the report. What is saved is the report with the
+Nothing is stored before it is saved: between requests the page holds the report. The saved sheet is the report with the
 hardware, engine, precision and method that its prices rest on, under a name of its own.
 """
 
@@ -31,21 +31,21 @@ from pricing.loadtests.reports import Supplement, read_report
 from pricing.token_sheet import PART, TokenSheetError
 
 LARGEST_REPORT: Final = 1 << 23
-"""Bytes of a file; per-request details make reports long."""
+"""Most bytes of a file; per-request details make reports long."""
 
 LARGEST_KEPT: Final = 1 << 18
-"""Characters of the reports in their own format, which the page holds."""
+"""Most characters of the reports in the workbench's format, which the page holds."""
 
 MOST_REPORTS: Final = 50
 SUPPLEMENT: Final = ("accelerator", "gpus", "model", "engine", "precision", "error_rate", "cached_input_share")
-"""What a tool's report may leave out: what it contains itself stays."""
+"""Fields that a tool's report may leave out; a value of the report itself stays."""
 
 NUMBERS: Final = {"gpus": GPUS, "error_rate": PART, "cached_input_share": PART}
 NEEDED_TO_SAVE: Final = ("accelerator", "engine", "precision")
 
 
 class ReportForm(InputsForm):
-    """Reports in files with what they leave out, or `report`: those that the page keeps already, in their own format."""
+    """Form of reports in files with the fields that they leave out, or `report`: those that the page holds already."""
 
     report = Text(required=False, widget=HiddenInput)
 
@@ -63,7 +63,7 @@ class ReportForm(InputsForm):
             self.keep(None, translated(Message.of(error)))
 
     def _uploaded(self) -> list[dict[str, Any]]:
-        """Every file in the own format, completed by what was written beside it.  Raises InputError, ValueError."""
+        """Return every file in the workbench's format, completed by the form's fields.  Raises InputError, ValueError."""
         if not 0 < len(self.files_sent) <= MOST_REPORTS:
             raise ValueError(gettext("file: choose 1 to %(most)d reports of load tests") % {"most": MOST_REPORTS})
         given = self.cleaned_data
@@ -106,7 +106,7 @@ def _named(report: Any, given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def kept_text(reports: Sequence[Mapping[str, Any]]) -> str:
-    """The reports as the page holds them; numbers as they were written."""
+    """Return the reports as the page holds them; numbers as they were written."""
     return json.dumps(list(reports), ensure_ascii=False, separators=(",", ":"), default=_exact)
 
 
@@ -117,7 +117,7 @@ def _exact(value: object) -> str:
 
 
 def kept_reports(text: str) -> list[dict[str, Any]]:
-    """The reports that the page held.  Raises ValueError for a text that it did not make."""
+    """Return the reports that the page held.  Raises ValueError for a text that the page did not make."""
     if len(text) > LARGEST_KEPT:
         raise ValueError(gettext("report: is longer than %(most)d characters") % {"most": LARGEST_KEPT})
     try:
@@ -130,7 +130,7 @@ def kept_reports(text: str) -> list[dict[str, Any]]:
 
 
 class TokenDraftForm(DraftForm):
-    """The draft whose model is priced by the load test."""
+    """Form of the draft whose model is priced by the load test."""
 
     new_sheet = Text(required=False, label=_("Name of the load test"))
 
@@ -138,9 +138,9 @@ class TokenDraftForm(DraftForm):
 def token_draft_write(
     *, sheet: Mapping[str, Any], actor: str, now: datetime, draft_name: str, valid_from: str, new_sheet: str, reason: str
 ) -> PriceDraft:
-    """Store a load test, and the newest list with its model priced by it.
+    """Store a load test, and a draft of the newest list with its model priced by it.
 
-    Raises TokenSheetError where the report does not contain what its prices would rest on, PriceDraftError.
+    Raises TokenSheetError if the report lacks what its prices would rest on, PriceDraftError.
     """
     reports = sheet["report"] if isinstance(sheet["report"], list) else [sheet["report"]]
     problems = [

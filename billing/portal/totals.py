@@ -1,7 +1,7 @@
-"""Sums under lists: of every row that a list holds, on whichever of its pages a row stands.
+"""Sums under lists: of every row that a list holds, on any of its pages.
 
-Sums of documents are made by the database, one question a list, and per currency. What is listed but is not owed (void
-documents, shadow months) is shown beside the total, never in it.
+Sums of documents are made by the database, one query a list, and per currency. Rows that are listed but not owed (void
+documents, showback months) are shown beside the total, never in it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +22,12 @@ from billing.invoices.models import Invoice, Note
 ZERO = Decimal("0.00")
 NOT_OWED = ("shadow", "void")
 ORDER = ("issued", "approved", "preview", "draft", "credit", "rebill", *NOT_OWED)
-"""States and kinds in the order that a reader meets them."""
+"""States and kinds in the order of pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows of one state or kind: its code, how many there are, what they amount to."""
+    """Rows of one state or kind: its code, their number, and their amount."""
 
     code: str
     number: int
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What the rows of one currency amount to; `parts` make it up, `apart` are listed and not in it."""
+    """Sum of the rows of one currency; `parts` make it up, `apart` are listed and not in it."""
 
     currency: str
     parts: Sequence[Part]
@@ -44,7 +44,7 @@ class Total:
 
     @property
     def number(self) -> int:
-        """How many rows are in the total."""
+        """Return the number of rows in the total."""
         return sum(part.number for part in self.parts)
 
     @property
@@ -53,7 +53,7 @@ class Total:
 
 
 def invoice_totals(invoices: QuerySet[Invoice]) -> list[Total]:
-    """Totals of documents by currency: of what is owed by status; shadow and void documents apart."""
+    """Return totals of documents by currency: owed ones by status; showback and void documents apart."""
     state = Case(
         When(status=Invoice.Status.VOID, then=Value("void")), When(shadow=True, then=Value("shadow")),
         default=F("status"), output_field=CharField(),
@@ -63,7 +63,7 @@ def invoice_totals(invoices: QuerySet[Invoice]) -> list[Total]:
 
 
 def note_totals(notes: QuerySet[Note]) -> list[Total]:
-    """What credit notes take back and rebills charge again, by currency; the total is what is left of both."""
+    """Return totals of credit notes and rebills by currency; the total is the net of both."""
     rows = notes.order_by().values("currency", "kind").annotate(number=Count("pk"), amount=Sum("total"))
     return _totals(rows.values_list("currency", "kind", "number", "amount"))
 
@@ -78,7 +78,7 @@ def aged_total(ages: Sequence[AgedDisputes]) -> AgedDisputes:
 
 
 def _totals(rows: Iterable[tuple[Any, ...]]) -> list[Total]:
-    """Totals in the order of their currencies from (currency, code, number, amount)."""
+    """Return totals in the order of their currencies from (currency, code, number, amount)."""
     found: dict[str, list[Part]] = {}
     for currency, code, number, amount in rows:
         found.setdefault(currency, []).append(Part(code, number, amount))
@@ -93,7 +93,7 @@ def _total(currency: str, parts: list[Part]) -> Total:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """One budget of the list with its standing, which is None before it was first counted."""
+    """Budget of the list with its standing, which is None before the first count."""
 
     budget: Budget
     standing: BudgetStatus | None
@@ -101,12 +101,12 @@ class BudgetRow:
 
     @property
     def spent_as_of(self) -> datetime | None:
-        """As of when the sum is, where it is old."""
+        """Return the instant of the sum, if it is old."""
         return None if self.standing is None else self.standing.spent_as_of(self.now)
 
     @property
     def forecast_as_of(self) -> datetime | None:
-        """As of when the forecast is, where it is old."""
+        """Return the instant of the forecast, if it is old."""
         return None if self.standing is None else self.standing.forecast_as_of(self.now)
 
     @property
@@ -115,12 +115,12 @@ class BudgetRow:
 
     @property
     def expected(self) -> Expected | None:
-        """Where the period will end, or why that is not forecast."""
+        """Return the forecast for the end of the period, or the reason why there is none."""
         return None if self.standing is None else expected_by(self.standing)
 
     @property
     def expected_used(self) -> Decimal | None:
-        """Forecast over planned, as a ratio; None without a forecast."""
+        """Return forecast over budget, as a ratio; None without a forecast."""
         if self.standing is None or self.expected is None or self.expected.p50 is None:
             return None
         return self.expected.p50 / self.standing.amount
@@ -128,7 +128,7 @@ class BudgetRow:
 
 @dataclass(frozen=True, slots=True)
 class BudgetTotal:
-    """What the budgets of one period allow and what came of it; `inside` are listed and not added a second time."""
+    """Sum of the budgets of one period with their spending; `inside`: number of listed budgets that are not added."""
 
     period: str
     kind: str
@@ -150,7 +150,7 @@ class BudgetTotal:
 
     @property
     def encumbered(self) -> Decimal:
-        """What running jobs are expected to cost yet."""
+        """Return the cost that running jobs are still expected to cause."""
         return sum((row.encumbered for row in self.standings), ZERO)
 
     @property
@@ -159,31 +159,31 @@ class BudgetTotal:
 
     @property
     def spent_as_of(self) -> datetime | None:
-        """As of when the oldest of the sums is; None where none is old."""
+        """Return the instant of the oldest sum; None if none is old."""
         return min((at for row in self.standings if (at := row.spent_as_of(self.now))), default=None)
 
     @property
     def forecast_as_of(self) -> datetime | None:
-        """The same of the forecasts."""
+        """Return the instant of the oldest forecast; None if none is old."""
         return min((at for row in self.standings if (at := row.forecast_as_of(self.now))), default=None)
 
     @property
     def silent_since(self) -> datetime | None:
-        """Since when a reporter of one of them has been silent; None where none is."""
+        """Return the start of the longest silence of a reporter; None if none is silent."""
         return min((row.silent_since for row in self.standings if row.silent_since is not None), default=None)
 
     @property
     def forecast(self) -> Decimal | None:
-        """Where all of them will end; None while one has no forecast."""
+        """Return the sum of all forecasts; None while a budget has none."""
         known = [found for row in self.standings if (found := expected_by(row).p50) is not None]
         return sum(known, ZERO) if len(known) == len(self.standings) else None
 
 
 def budget_totals(rows: Iterable[BudgetRow], tree: Mapping[str, frozenset[str]], now: datetime) -> list[BudgetTotal]:
-    """A total for every period, of budgets of whole teams: what lies inside another listed budget is not added again.
+    """Return a total for every period, of budgets of whole teams; one inside another listed budget is not added again.
 
     rows: the budgets of the list; one that was not counted yet, or ended before `now`, is in no total.
-    tree: for every team or group its own code with those below it.
+    tree: every team or group -> its own code with those below it.
     Budgets of a part (a namespace, a model) may overlap each other, so they are in no total.
     """
     periods: dict[tuple[str, str], list[tuple[Budget, BudgetStatus]]] = {}
@@ -201,5 +201,5 @@ def budget_totals(rows: Iterable[BudgetRow], tree: Mapping[str, frozenset[str]],
 
 
 def _below(codes: set[str], tree: Mapping[str, frozenset[str]]) -> set[str]:
-    """The teams below any of some teams, without those at the top."""
+    """Return the teams below any of `codes`, without those at the top."""
     return set().union(*(tree[code] - {code} for code in codes))

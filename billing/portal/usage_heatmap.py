@@ -1,4 +1,4 @@
-"""Use by weekday and hour of a month as a page shows it: means over the hours that the month had, and their shades."""
+"""Use of a month by weekday and hour, for a page: means over the hours that the month had, and their shades."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    """One hour of the week: the mean use while it lasted, and its shade from 0 to 9."""
+    """Hour of the week: the mean use while it lasted, and its shade from 0 to 9."""
 
     hour: int
     mean: Decimal | None
@@ -26,7 +26,7 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """Mean use by weekday (Monday first) and hour: devices held, or tokens an hour. `peak` is the largest."""
+    """Mean use by weekday (Monday first) and hour: devices in use, or tokens an hour. `peak` is the largest."""
 
     name: str
     days: list[list[HeatCell]]
@@ -34,7 +34,7 @@ class Heat:
 
 
 def heat_of(name: str, sums: WeekHours, hours: Counter[WeekHour], per: int, places: int) -> Heat | None:
-    """Means over the hours that the window has; an hour of the week that it does not have is not known."""
+    """Return means over the hours of the window, None without use; an hour of the week outside the window is unknown."""
     means = {
         at: round_to(Fraction(sums.get(at, Decimal(0))) / (per * count), places) for at, count in hours.items() if count
     }
@@ -54,7 +54,7 @@ def added_up(parts: Iterable[WeekHours]) -> WeekHours:
 
 
 def hours_of(window: Interval, zone: str) -> Counter[WeekHour]:
-    """How many hours of each weekday and hour a window has."""
+    """Count the hours of a window by weekday and hour."""
     where = ZoneInfo(zone)
     hours: Counter[WeekHour] = Counter()
     at = window.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

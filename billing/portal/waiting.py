@@ -1,4 +1,4 @@
-"""How much waits for the reader of a page: read once a request, for the menu and for the inbox."""
+"""Number of items that wait for the reader of a page: read once a request, for the menu and for the inbox."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from billing.tenancy.models import BillingSetup
 
 
 def inbox_seen(request: Any, setup: BillingSetup | None) -> Inbox:
-    """What waits for who sends the request. `setup`: where the page has read it."""
+    """Return the inbox of the user who sends the request. `setup`: if the page has read it."""
     known: Inbox | None = getattr(request, "_inbox", None)
     if known is None:
         user = getattr(request, "user", None)
@@ -20,5 +20,5 @@ def inbox_seen(request: Any, setup: BillingSetup | None) -> Inbox:
 
 
 def waiting_number(request: Any, setup: BillingSetup | None) -> int:
-    """How many things wait; 0 for nobody."""
+    """Return the number of items that wait; 0 without a request."""
     return 0 if request is None else inbox_seen(request, setup).number

@@ -1,6 +1,6 @@
-"""The price workbench: texts of a form -> a checked cost sheet -> bars and tables; and the draft that it becomes.
+"""Price workbench: texts of a form -> a checked cost sheet -> bars and tables; and the draft that it becomes.
 
-Nothing is kept before it is saved as a draft: the address holds the inputs. Bars are hundredths of the chart's width.
+Nothing is stored before it is saved as a draft: the address holds the inputs.
 """
 
 import json
@@ -63,7 +63,7 @@ from pricing.what_if import (
 )
 
 LARGEST_SHEET: Final = 1 << 16
-"""Bytes; a year of hourly prices belongs into a calendar."""
+"""Most bytes of a sheet; a year of hourly prices belongs into a calendar."""
 
 SHOWN_SWINGS: Final = 12
 SOLD_SHARES: Final = ("0.50", "0.60", "0.65", "0.70", "0.80", "0.90", "1")
@@ -91,12 +91,12 @@ GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )  # fmt: skip
 BOUNDS: Final = {**SIMPLE, **COMPLETE, **FOOTPRINT, **LISTING_NUMBERS}
 DOCUMENTS: Final = {"tariff", "metered_energy"}
-"""Written as YAML or JSON within the form."""
+"""Inputs that are written as YAML or JSON within the form."""
 
 CARD_MEMORY: Final = "card_memory_gb"
-"""No input of the sheet: the prices of the card's slices follow from it and from the card's price."""
+"""Input outside the sheet: the prices of the card's slices follow from it and from the card's price."""
 ON_THE_BENCH: Final = "the sheet on the workbench ".ljust(201, ".")
-"""Longer than any stored name."""
+"""Name longer than any stored one, so that it names the unsaved sheet only."""
 
 FIELDS: Final = (*(name for _, names in GROUPS for name in names), CARD_MEMORY)
 HINTS: Final = {
@@ -116,7 +116,7 @@ HINTS: Final = {
 
 
 class SheetForm(InputsForm):
-    """A cost sheet; `sheet` is what its inputs make, None where something is wrong. An empty one is not bound."""
+    """Form of a cost sheet; `sheet` is the parsed sheet, None if an input is wrong. An empty form is not bound."""
 
     sheet: CostSheet | None = None
 
@@ -147,7 +147,7 @@ def _input(name: str) -> Input:
 
 
 class DraftForm(PageForm):
-    """The draft of a price list that a workbench is saved as, and the name under which it stores what was on it."""
+    """Form of the draft of a price list that a workbench is saved as, and of the name under which its sheet is stored."""
 
     draft_name = Text(required=False, label=_("Name of the price list"))
     valid_from = Text(required=False, label=_("In force from"), help_text=lazy(get_current_timezone_name, str)())
@@ -170,7 +170,7 @@ class DraftForm(PageForm):
 
 @dataclass(frozen=True)
 class Bar:
-    """A component of the price, in a chart from one of `ends` to the other and in a table; `simple` by the simple model."""
+    """Component of the price, in a chart from one of `ends` to the other and in a table; `simple`: by the simple model."""
 
     name: str
     ends: tuple[Fraction, Fraction]
@@ -181,7 +181,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class SwingBar:
-    """An input from `low` to `high`, and how far it moves the price: in a chart between `ends`, and in a table."""
+    """Input from `low` to `high`, and its effect on the price: in a chart between `ends`, and in a table."""
 
     name: str
     ends: tuple[Fraction, Fraction]
@@ -193,7 +193,7 @@ class SwingBar:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything that the workbench shows of one sheet."""
+    """Results of one sheet on the workbench."""
 
     cost: GpuHourCost
     bars: list[Bar]
@@ -210,45 +210,45 @@ class Analysis:
 
     @property
     def waterfall(self) -> Chart:
-        """What the price is made of, each component from where the one before ended."""
+        """Return the components of the price, each from the end of the one before."""
         return waterfall_chart([(bar.name, bar.ends, bar.amount) for bar in self.bars], self.cost.price, self.cost.currency)
 
     @property
     def tornado(self) -> Chart:
-        """How far each input moves the price, around what it is."""
+        """Return the effect of each input on the price, around the current price."""
         rows = [(bar.name, bar.ends, f"{bar.price_at_low} – {bar.price_at_high}") for bar in self.swings]
         return tornado_chart(rows, self.here, self.cost.currency)
 
     @property
     def listed(self) -> dict[str, str]:
-        """The prices of the list and what they were made with, where the sheet has terms for them."""
+        """Return the prices of the list and their terms, if the sheet has such terms."""
         return self.cost.listed() if self.cost.listing else {}
 
     @property
     def emitted(self) -> dict[str, str]:
-        """Energy and CO2 of a used GPU-hour, with 4 decimals; empty without factors."""
+        """Return energy and CO2 of a used GPU-hour, with 4 decimals; empty without factors."""
         return {name: exact_decimal(value, 4) for name, value in self.cost.footprint.items()}
 
     @property
     def cost_text(self) -> str:
-        """The cost with the 4 decimals of a price list."""
+        """Return the cost with the 4 decimals of a price list."""
         return price_text(self.cost.cost)
 
     @property
     def against_published(self) -> Decimal | None:
-        """How far the price is from the published one, in percent with one decimal."""
+        """Return the difference of the price from the published one, in percent with one decimal."""
         if not self.published:
             return None
         return Decimal(exact_decimal((Fraction(self.cost.list_price) / Fraction(self.published) - 1) * 100, 1))
 
     @property
     def published_percent(self) -> Decimal | None:
-        """Sold share from which the published price recovers this cost, in percent."""
+        """Return the sold share from which the published price recovers this cost, in percent."""
         return _percent(self.published_share)
 
     @property
     def own_percent(self) -> Decimal | None:
-        """Sold share from which the price of this sheet recovers its cost, in percent."""
+        """Return the sold share from which the price of this sheet recovers its cost, in percent."""
         return _percent(self.own_share)
 
 
@@ -257,7 +257,7 @@ def _percent(share: Fraction | None) -> Decimal | None:
 
 
 def form_values(asked: Mapping[str, Any], stored: StoredSheet | None) -> dict[str, str]:
-    """The texts of the form: as sent, else those of the stored sheet, else the defaults."""
+    """Return the texts of the form: as sent, else those of the stored sheet, else the defaults."""
     if "accelerator" in asked:
         return {name: str(asked.get(name, "")).strip() for name in FIELDS}
     inputs = stored.inputs if stored else DEFAULTS
@@ -265,7 +265,7 @@ def form_values(asked: Mapping[str, Any], stored: StoredSheet | None) -> dict[st
 
 
 def _shown_input(value: Any) -> str:
-    """Texts and numbers as they are; a tariff as JSON in one line."""
+    """Return texts and numbers unchanged; a tariff as JSON in one line."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -274,7 +274,7 @@ def _shown_input(value: Any) -> str:
 
 
 def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], Sequence[str]]:
-    """The texts of the form from a sheet in a file, and what is wrong with it, fields that nobody knows among it."""
+    """Return the texts of the form from a sheet in a file, and its problems, unknown fields among them."""
     if sent is None or sent.size is None:
         return {}, [gettext("file: is missing, choose a YAML or JSON file with a cost sheet")]
     if sent.size > LARGEST_SHEET:
@@ -294,7 +294,7 @@ def uploaded_values(sent: UploadedFile | None) -> tuple[dict[str, str], Sequence
 
 
 def sheet_fields(values: Mapping[str, str]) -> dict[str, Any]:
-    """What the sheet is parsed from: empty inputs are absent.  Raises CostSheetError for what is no YAML."""
+    """Return the fields that the sheet is parsed from, without empty inputs.  Raises CostSheetError for invalid YAML."""
     fields: dict[str, Any] = {name: value for name, value in values.items() if value and name != CARD_MEMORY}
     for name in DOCUMENTS & fields.keys():
         try:
@@ -305,7 +305,7 @@ def sheet_fields(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysis:
-    """Bars, swings, break-even and comparison of a sheet; `old` is what it is compared with."""
+    """Calculate bars, swings, break-even and comparison of a sheet; `old`: the sheet that it is compared with."""
     cost, simple = cost_of_gpu_hour(sheet), cost_of_gpu_hour(simple_sheet(sheet))
     published = published_price(sheet.accelerator, cost.list_currency)
     swings, here = _swing_bars(sheet)
@@ -321,12 +321,12 @@ def analysis(sheet: CostSheet, old: CostSheet | None, memory_gb: int) -> Analysi
 
 
 def slices_of(card: Card, base: PriceVersion | None) -> list[SlicePrice]:
-    """The slices of the card in the newest list, at the prices that follow from the card's."""
+    """Return the slices of the card in the newest list, at the prices that follow from the card's."""
     return slice_prices(version_content(base)["gpu"], card) if base else []
 
 
 def _waterfall_bars(cost: GpuHourCost, simple: GpuHourCost) -> list[Bar]:
-    """The complete model as bars, each with what the simple one has there; capital is its plain hardware."""
+    """Return the complete model as bars, each with the simple model's amount; capital is its plain hardware."""
     whole = cost.cost * (1 + cost.markup)
     plain = {step.name: step.amount for step in waterfall(simple)}
     plain["capital"] = plain["hardware"]
@@ -351,7 +351,7 @@ def _swing_bars(sheet: CostSheet) -> tuple[list[SwingBar], Fraction]:
 
 
 def _by_share(sheet: CostSheet) -> list[tuple[str, Decimal, Decimal, bool]]:
-    """(sold share in percent, cost to recover, price with markup, whether it is that of the sheet)."""
+    """Return (sold share in percent, cost to recover, price with markup, True for the sheet's own share)."""
     own = sheet.get("sold_share", 1)
     shares = sorted({*map(Fraction, SOLD_SHARES), own})
     rows = []
@@ -362,7 +362,7 @@ def _by_share(sheet: CostSheet) -> list[tuple[str, Decimal, Decimal, bool]]:
 
 
 def published_price(accelerator: str, currency: str = "") -> Decimal | None:
-    """The price of the accelerator in the newest published list, or None; None too for a list in another currency."""
+    """Return the price of the accelerator in the newest published list; None without one, or in another currency."""
     version = published_versions().first()
     if version and currency and version.currency != currency:
         return None
@@ -374,7 +374,7 @@ def sheet_draft_write(
     *, sheet: CostSheet, values: Mapping[str, str], actor: str, now: datetime, draft_name: str, valid_from: str,
     new_sheet: str, reason: str,
 ) -> PriceDraft:  # fmt: skip
-    """Store a sheet, and the newest list with its accelerator and the slices of it at its price.  Raises PriceDraftError."""
+    """Store a sheet and a draft of the newest list with the accelerator and slices priced by it.  Raises PriceDraftError."""
     content = _priced_by(new_sheet, sheet, memory_of(sheet.accelerator, values[CARD_MEMORY]))
     base = published_versions().first()
     fields = {
@@ -387,7 +387,7 @@ def sheet_draft_write(
 
 
 def _priced_by(name: str, sheet: CostSheet, memory_gb: int) -> dict[str, Any]:
-    """The newest list with the accelerator of `sheet` priced by the sheet of that name, and its slices after it."""
+    """Return the newest list with the accelerator of `sheet` priced by the sheet of that name, and its slices after it."""
     base, accelerator = published_versions().first(), sheet.accelerator
     content = version_content(base) if base else {"gpu": [], "tokens": []}
     card = Card(accelerator, cost_of_gpu_hour(sheet).list_price, published_price(accelerator), memory_gb)
@@ -397,9 +397,9 @@ def _priced_by(name: str, sheet: CostSheet, memory_gb: int) -> dict[str, Any]:
 
 
 def sheet_effect(sheet: CostSheet, *, month: str, currency: str, memory_gb: int) -> PriceEffect:
-    """The newest published list with the accelerator at the price of `sheet` and its slices after it, on usage of `month`.
+    """Return the effect on usage of `month` of the newest published list with the accelerator and slices priced by `sheet`.
 
-    Every other price stays.  Raises IntervalError for a month that is none, CostSheetError for a sheet in another currency,
+    Every other price stays.  Raises IntervalError for an invalid month, CostSheetError for a sheet in another currency,
     PriceListError for a list that cannot be priced.
     """
     cost = cost_of_gpu_hour(sheet)
@@ -418,7 +418,7 @@ def sheet_effect(sheet: CostSheet, *, month: str, currency: str, memory_gb: int)
 
 
 def bench_tables(found: Analysis, against: str = "") -> dict[str, Callable[[], Table]]:
-    """A table for each that the page shows of one sheet; prices are of the sheet's currency.
+    """Return a table for each one that the page shows of a sheet; prices are in the sheet's currency.
 
     `against`: the name of the sheet that it is compared with.
     """
@@ -475,7 +475,7 @@ def _table(
 
 
 def _cell(text: str | Decimal) -> Cell:
-    """A figure as a number, a dash as nothing, anything else as it is."""
+    """Return a figure as a number, a dash as None, any other text unchanged."""
     try:
         found = Decimal(text)
     except InvalidOperation:

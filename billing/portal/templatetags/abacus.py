@@ -1,4 +1,4 @@
-"""A suanpan of two beads over five, set to an amount: one rod a digit, the last two are cents. As on the invoice."""
+"""Suanpan of two beads over five, set to an amount: one rod a digit, the last two are cents. As on the invoice."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,7 +13,7 @@ FEWEST_RODS = 9
 
 @dataclass(frozen=True, slots=True)
 class Bead:
-    """Centre of a bead, and whether it counts."""
+    """Centre of a bead; `active`: it counts."""
 
     x: int
     y: float
@@ -22,7 +22,7 @@ class Bead:
 
 @register.inclusion_tag("portal/parts/abacus.html")
 def abacus(amount: Decimal | None) -> dict[str, Any]:
-    """Draw `amount`; the drawing says nothing that the figure beside it does not."""
+    """Draw `amount`; the drawing adds no information to the figure beside it."""
     digits = str(int(abs(amount or Decimal(0)) * 100)).rjust(FEWEST_RODS, "0")
     rods = [PITCH * index + PITCH // 2 + 4 for index in range(len(digits))]
     beads = [bead for x, digit in zip(rods, digits, strict=True) for bead in _rod(x, int(digit))]

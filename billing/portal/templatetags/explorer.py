@@ -1,4 +1,4 @@
-"""What the explorer calls the values of its dimensions."""
+"""Names of the values of the explorer's dimensions."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ register = template.Library()
 
 @register.simple_tag
 def called(dimension: str, value: str, page: Any) -> str:
-    """What a value is called, in one text. `page`: an `ExplorerPage`."""
+    """Return the name of a value, in one text. `page`: an `ExplorerPage`."""
     from billing.explorer.labels import name_of
     from billing.explorer.query import NAMELESS
 

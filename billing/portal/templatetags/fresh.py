@@ -1,4 +1,4 @@
-"""How long ago, since when, and what kind of usage is missing, in words; and when a page is printed."""
+"""Freshness in words: ages and instants, kinds of missing usage, and the time of printing."""
 
 from datetime import datetime
 from typing import Any
@@ -43,7 +43,7 @@ WITHHELD = {
 
 @register.inclusion_tag("portal/parts/silent.html", takes_context=True)
 def silence(context: template.Context) -> dict[str, Any]:
-    """Who is silent: of the month that the page shows, or where it shows none of the running one."""
+    """Render the silent sources of the month that the page shows, or of the running one if it shows none."""
     from billing.portal.fresh import metering
 
     setup = context["setup"]
@@ -53,7 +53,7 @@ def silence(context: template.Context) -> dict[str, Any]:
 
 @register.inclusion_tag("portal/parts/degraded.html", takes_context=True)
 def degraded(context: template.Context) -> dict[str, Any]:
-    """What of the platform somebody has to mend, for who can."""
+    """Render the degraded parts of the platform, for users who can repair them."""
     from billing.monitoring.degraded import LIMITS, degraded_lately
 
     return {"degraded": degraded_lately(), "dated": LIMITS, "setup": context["setup"]}
@@ -66,7 +66,7 @@ def degraded_text(one: Any) -> str:
 
 @register.filter
 def moment(instant: datetime | None, zone: str) -> str:
-    """An instant in the billing zone as people write it, with the year where it is not this one: ``1 Nov 01:00``."""
+    """Format an instant in the billing zone, with the year if it is not the current one: ``1 Nov 01:00``."""
     if instant is None:
         return NOTHING
     local, here = instant.astimezone(ZoneInfo(zone)), timezone.now().astimezone(ZoneInfo(zone))
@@ -77,7 +77,7 @@ def moment(instant: datetime | None, zone: str) -> str:
 
 @register.filter
 def age_at(since: datetime, until: datetime) -> str:
-    """How long it was at `until` since then."""
+    """Format the time from `since` to `until`."""
     return age(int((until - since).total_seconds()))
 
 
@@ -88,19 +88,19 @@ def silent_kind(kind: str) -> Any:
 
 @register.filter
 def left_out(why: str) -> Any:
-    """Why usage is in no charge."""
+    """Return the reason why usage is in no charge, in words."""
     return REASONS.get(why, why)
 
 
 @register.filter
 def why_no_forecast(reason: str) -> Any:
-    """Why there is no forecast, where nobody is silent."""
+    """Return the reason why there is no forecast, in words, if no source is silent."""
     return WITHHELD.get(reason, WITHHELD["history"])
 
 
 @register.simple_tag(takes_context=True)
 def printed_at(context: template.Context) -> str:
-    """Now, to the minute, in the zone of the installation, which is named; in UTC before it has one."""
+    """Return the current minute in the zone of the installation, with its name; in UTC before the set-up."""
     setup = context.get("setup")
     zone = setup.zone if setup else "UTC"
     return f"{local_minute(timezone.now(), zone)} {zone}"

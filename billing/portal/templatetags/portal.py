@@ -1,4 +1,4 @@
-"""How figures and codes look on a page. Money and quantities stay decimals: nothing here makes a float of them."""
+"""Formats of figures and codes on pages. Money and quantities stay decimals: no filter makes a float of them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +46,7 @@ UNITS: Mapping[str, Callable[[int], str]] = {
     "disputes": lambda n: ngettext("%(n)s dispute", "%(n)s disputes", n),
     "days": lambda n: ngettext("%(n)s day", "%(n)s days", n),
 }
-"""What exceptions count, in words; time is shown in hours."""
+"""Counts of exceptions in words, by unit; time is shown in hours."""
 HOUR = 3600
 CODE = ((mark_safe(""), mark_safe("")), (mark_safe("<code>"), mark_safe("</code>")))
 NEARLY = Decimal("0.8")
@@ -54,8 +54,8 @@ LONG_NUMBER = re.compile(r"(?<![\w.,/-])\d{5,}(?![\w-])")
 
 @register.filter
 def label(code: str, table: str) -> Any:
-    """What a code of one table (`billing.portal.labels`) is called; one that has no label, or goes on after a colon, as far
-    as it has one.
+    """Return the label of a code in a table (`billing.portal.labels`); without one the label of its part before a colon,
+    else the code.
     """
     labels = LABELS[table]
     return labels.get(code) or labels.get(code.partition(":")[0], code)
@@ -63,20 +63,20 @@ def label(code: str, table: str) -> Any:
 
 @register.filter
 def unpriced(sku: str) -> str:
-    """What has no price: an accelerator, or a model with its class of tokens."""
+    """Return the name of an item without a price: an accelerator, or a model with its class of tokens."""
     model, _blank, code = sku.rpartition(" ")
     return f"{model} · {token_class_words(code)}" if class_and_context(code)[0] in TOKEN_CLASS else sku
 
 
 @register.filter
 def in_context(name: str, context: str) -> Any:
-    """What a class of tokens in a bucket of prompt lengths is called."""
+    """Return the words for a class of tokens in a bucket of prompt lengths."""
     return token_class_words(priced_class(name, context))
 
 
 @register.filter
 def line_name(line: Any) -> str:
-    """What is charged or has a price: the SKU, its class of tokens, and why. `line`: of a document, or its key."""
+    """Return the name of a charge or price: SKU, class of tokens and reason. `line`: of a document, or a key."""
     fact = line.get if isinstance(line, Mapping) else lambda name: getattr(line, name, "")
     words = [fact("sku")]
     if token_class := fact("token_class"):
@@ -88,14 +88,14 @@ def line_name(line: Any) -> str:
 
 @register.simple_tag
 def th(look: str, *names: object) -> str:
-    """Heads of columns that look alike: `look` is the class of each, empty for text that every screen shows."""
+    """Render heads of columns that look alike: `look` is the class of each, empty for text that every screen shows."""
     kind = format_html(' class="{}"', look) if look else ""
     return format_html_join("", '<th scope="col"{}>{}</th>', ((kind, name) for name in names))
 
 
 @register.simple_block_tag(takes_context=True)
 def card(context: template.Context, content: str, *, name: str, title: Any, **head: Any) -> str:
-    """A card of a page; `head`: what else `parts/head.html` shows of it, such as the `table` that it has as a file."""
+    """Render a card of a page; `head`: other variables of `parts/head.html`, such as the `table` that it has as a file."""
     shown = {"soft": "", "table": "", "files": "", **head, "name": name, "title": title, "content": content}
     with context.push(**shown):
         return Engine.get_default().get_template("portal/parts/card.html").render(context)
@@ -103,13 +103,13 @@ def card(context: template.Context, content: str, *, name: str, title: Any, **he
 
 @register.simple_block_tag(takes_context=True)
 def table_card(context: template.Context, content: str, *, look: str = "", **head: Any) -> str:
-    """A card that is one table, of the class `look`, and nothing else."""
+    """Render a card that is one table, of the class `look`, and nothing else."""
     return card(context, content, look=look, is_table=True, **head)
 
 
 @register.inclusion_tag("portal/parts/press.html")
 def press(page: str, *where: Any, button: Any, look: str = "", **sent: str) -> dict[str, Any]:
-    """A button alone, which sends a POST with `sent` to a page; `look`: its class."""
+    """Render a button alone, which sends a POST with `sent` to a page; `look`: its class."""
     return {"to": reverse(f"portal:{page}", args=where), "button": button, "look": look, "sent": sent.items()}
 
 
@@ -125,25 +125,25 @@ def menu(context: template.Context) -> dict[str, Any]:
 
 @register.filter
 def step_words(step: str) -> str:
-    """What a runner of an operation is at."""
+    """Return the words for the current step of an operation."""
     return gettext(STEPS.get(step, step))
 
 
 @register.filter
 def one_line(text: str) -> str:
-    """A text without line breaks, for plain text whose template has more lines than it."""
+    """Return a text without line breaks, for plain text whose template has more lines than it."""
     return " ".join(text.split())
 
 
 @register.filter
 def stem(code: str) -> str:
-    """A code without what follows its colon: `penalty:1.05` is a `penalty`."""
+    """Return a code without the part after its colon: `penalty:1.05` is a `penalty`."""
     return code.partition(":")[0]
 
 
 @register.filter
 def actor(name: str | None) -> str:
-    """Who did something, in words: an API token is called one; empty where nobody did.
+    """Return an actor in words: an API token is called one; empty without an actor.
 
     >>> actor("token:gateway"), actor("database:suanpan"), actor("fay")
     ('API token gateway', 'database role suanpan', 'fay')
@@ -155,20 +155,20 @@ def actor(name: str | None) -> str:
 
 @register.filter
 def actor_of_entry(entry: AuditEntry) -> str:
-    """Who is behind an entry of the audit log, in words: the sign-in that failed is nobody's."""
+    """Return the actor of an entry of the audit log, in words: a failed sign-in has none."""
     failed = entry.action == "sign_in_failed" and entry.actor.startswith("database:")
     return gettext("nobody signed in") if failed else actor(entry.actor)
 
 
 @register.filter
 def money(value: Decimal | None) -> str:
-    """``1234.5`` as ``1,234.50``, in a currency without decimals as ``1,235``."""
+    """Format ``1234.5`` as ``1,234.50``, in a currency without decimals as ``1,235``."""
     return NOTHING if value is None else _grouped(value, amount_places())
 
 
 @register.filter
 def price(value: Decimal | None) -> str:
-    """A unit price: four decimals, or all it has where an adjustment needs more."""
+    """Format a unit price: four decimals, or all digits if an adjustment has more."""
     if value is None:
         return NOTHING
     exponent = value.normalize().as_tuple().exponent
@@ -177,13 +177,13 @@ def price(value: Decimal | None) -> str:
 
 @register.filter
 def quantity(value: Decimal | None) -> str:
-    """A quantity with the six decimals of the invoice."""
+    """Format a quantity with the six decimals of the invoice."""
     return NOTHING if value is None else _grouped(value, 6)
 
 
 @register.filter
 def count(value: Decimal | int | None) -> str:
-    """A whole number, or a decimal as exact as it is, with separators."""
+    """Format a whole number, or a decimal with all its digits, with separators."""
     if value is None:
         return NOTHING
     exact = Decimal(value)
@@ -200,30 +200,30 @@ def named(names: Mapping[str, str], code: str) -> str:
 
 @register.filter
 def compact(value: Decimal | None) -> str:
-    """A figure for a small cell: one decimal below ten, thousands as k, millions as M; the exact one is in the file."""
+    """Format a figure for a small cell: one decimal below ten, thousands as k, millions as M; the file has the exact one."""
     if not value:
         return NOTHING if value is None else "0"
     for bound, letter in ((1_000_000, "M"), (1000, "k")):
-        if value >= bound - bound / 2000:  # 999,500 is no thousand thousands, but a million
+        if value >= bound - bound / 2000:  # 999,500 would round to 1,000k: it is shown as a million
             return f"{_grouped(value / bound, 1 if value < 10 * bound else 0)}{letter}"
     return _grouped(value, 1 if value < 10 else 0)
 
 
 @register.filter
 def gpu_hours(seconds: Decimal | int | None) -> str:
-    """Device-seconds shown as hours with one decimal; the exact figure belongs beside it."""
+    """Format device-seconds as hours with one decimal; the exact figure belongs beside it."""
     return NOTHING if seconds is None else _grouped(Decimal(seconds) / HOUR, 1)
 
 
 @register.filter
 def hours(value: Decimal | None) -> str:
-    """Hours with one decimal; the exact figure is in the file."""
+    """Format hours with one decimal; the exact figure is in the file."""
     return NOTHING if value is None else _grouped(value, 1)
 
 
 @register.filter
 def age(seconds: int) -> str:
-    """How long ago, in the largest unit of which it has two: ``12 s``, ``5 min``, ``30 h``, ``4 d``."""
+    """Format an age in the largest unit of which it has two: ``12 s``, ``5 min``, ``30 h``, ``4 d``."""
     if seconds >= 2 * 86_400:
         return gettext("%(n)s d") % {"n": seconds // 86_400}
     if seconds >= 2 * 3600:
@@ -235,7 +235,7 @@ def age(seconds: int) -> str:
 
 @register.filter
 def amount_of_unit(value: Decimal, unit: str) -> str:
-    """The quantity of an exception, in a unit that a person thinks in."""
+    """Format the quantity of an exception, in a unit that a person thinks in."""
     if unit in ("gpu_seconds", "unit_seconds", "seconds"):
         hours_shown = gpu_hours(value)
         if unit == "unit_seconds":
@@ -247,13 +247,13 @@ def amount_of_unit(value: Decimal, unit: str) -> str:
 
 @register.filter
 def ratio(value: Decimal | None) -> str:
-    """A ratio as percent with one decimal; not measured is not zero."""
+    """Format a ratio as percent with one decimal; None is a dash and not zero."""
     return NOTHING if value is None else f"{_grouped(Decimal(value) * 100, 1)}%"
 
 
 @register.filter
 def change(multiplier: Decimal) -> str:
-    """A multiplier as the change it makes: ``1.2`` is ``+20%``."""
+    """Format a multiplier as the change it makes: ``1.2`` is ``+20%``."""
     percent = ((Decimal(multiplier) - 1) * 100).normalize()
     if not percent:
         return "0%"
@@ -262,13 +262,13 @@ def change(multiplier: Decimal) -> str:
 
 @register.filter
 def or_soft(text: str, words: object) -> str:
-    """A figure or an instant as another filter wrote it, or soft words where there is none."""
+    """Return the text of another filter, or soft words if that is the dash of a missing value."""
     return format_html('<span class="soft">{}</span>', words) if text == NOTHING else text
 
 
 @register.filter
 def local(instant: datetime | None, zone: str) -> str:
-    """An instant in the billing zone, to the second; microseconds only where there are any."""
+    """Format an instant in the billing zone, to the second; microseconds only if there are any."""
     if instant is None:
         return NOTHING
     there = instant.astimezone(ZoneInfo(zone))
@@ -282,19 +282,19 @@ def local_minute(instant: datetime | None, zone: str) -> str:
 
 @register.filter
 def last_day(deadline: datetime, zone: str) -> str:
-    """The last day before a deadline, as documents and mails say it: deadlines are the midnights after a day."""
+    """Return the last day before a deadline, as in documents and mails: deadlines are the midnights after a day."""
     return f"{(deadline - MICROSECOND).astimezone(ZoneInfo(zone)):%Y-%m-%d}"
 
 
 @register.filter
 def stamp(text: str) -> str:
-    """An instant of a document to the minute, in the zone that the document says."""
+    """Format an instant of a document to the minute, in the zone of the document."""
     return text[:16].replace("T", " ")
 
 
 @register.filter
 def share_of(part: Decimal | int | None, whole: Decimal | int | None) -> str:
-    """Width of a bar in percent, within 0 and 100; for SVG attributes, so never localised."""
+    """Return the width of a bar in percent, within 0 and 100; for SVG attributes, so never localised."""
     if not part or not whole:
         return "0"
     share = Decimal(part) / Decimal(whole) * 100
@@ -303,25 +303,25 @@ def share_of(part: Decimal | int | None, whole: Decimal | int | None) -> str:
 
 @register.filter
 def is_near(used: Decimal) -> bool:
-    """Whether a budget is nearly used up."""
+    """Return True if a budget is nearly used up."""
     return used >= NEARLY
 
 
 @register.filter
 def decimal(text: str) -> Decimal:
-    """A decimal of a document, where it is as text so that no digit is lost."""
+    """Return a decimal of a document, which has it as text so that no digit is lost."""
     return Decimal(text)
 
 
 @register.simple_tag
 def exception_link(item: Any, month: str) -> str:
-    """The page where an exception is solved or seen."""
+    """Return the page where an exception is solved or seen."""
     return str(item.facts.link(month))
 
 
 @register.simple_tag
 def claim_link(item: Any, month: str) -> str:
-    """The form that gives usage of a month an owner: an exception or an item of what has none."""
+    """Return the form that gives usage of a month an owner, for an exception or an item without one."""
     from billing.inbox.months import claim_address
 
     return claim_address(item.kind, item.subject, month)
@@ -335,20 +335,20 @@ def evidence_address(verdict: Any, month: str) -> str:
 
 @register.simple_tag
 def board_link(month: str, **asked: str) -> str:
-    """The page of what a month costs, under some of its filters."""
+    """Return the page of a month's costs, under some of its filters."""
     return f"{reverse('portal:board')}?{urlencode({'month': month, **asked}, quote_via=quote, safe='')}"
 
 
 @register.simple_tag(takes_context=True)
 def drill_link(context: template.Context, by: str, name: str, drill: str) -> str:
-    """The address of a page with one more name asked for, split by what comes next."""
+    """Return the address of the page with one more name in its filters, split by `drill`."""
     asked: dict[str, Any] = {by: name, "by": drill}
     return str(querystring(context, **asked))
 
 
 @register.filter
 def codes(text: str) -> str:
-    """What is in backticks as code; everything is escaped."""
+    """Render text in backticks as code; everything is escaped."""
     pieces = text.split("`")
     return format_html_join(
         "", "{}{}{}", ((CODE[index % 2][0], piece, CODE[index % 2][1]) for index, piece in enumerate(pieces))
@@ -357,19 +357,19 @@ def codes(text: str) -> str:
 
 @register.filter
 def figures(text: str) -> str:
-    """A sentence with separators in its long whole numbers; decimals and parts of names stay as they are."""
+    """Return a sentence with separators in its long whole numbers; decimals and parts of names stay as they are."""
     return LONG_NUMBER.sub(lambda found: f"{int(found.group()):,}", text)
 
 
 @register.filter
 def signed_money(value: Decimal) -> str:
-    """A difference of amounts, with its sign."""
+    """Format a difference of amounts, with its sign."""
     return f"+{money(value)}" if value > 0 else money(value)
 
 
 @register.filter
 def signed_percent(value: Decimal | None) -> str:
-    """A change in percent with its sign; nothing to compare with is no percent."""
+    """Format a change in percent with its sign; None is a dash."""
     if value is None:
         return NOTHING
     return f"{'+' if value > 0 else ''}{_grouped(value, 2)}%"
@@ -387,13 +387,13 @@ def prices_same(changes: Iterable[PriceChange]) -> list[PriceChange]:
 
 @register.filter
 def sign(value: Decimal | None) -> str:
-    """Which way a figure points: for a class name; nothing for zero."""
+    """Return the sign of a figure as a class name; empty for zero."""
     return "" if not value else "minus" if value < 0 else "plus"
 
 
 @register.filter
 def credited(value: Decimal | None) -> str:
-    """A class name for an amount that takes money back; what is owed as usual has no colour."""
+    """Return a class name for an amount that takes money back; empty for any other."""
     return "minus" if value and value < 0 else ""
 
 
