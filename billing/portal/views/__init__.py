@@ -1,1 +1,1 @@
-"""Pages, one module a subject. A view finds what may be seen, asks a selector and renders; it holds no rule."""
+"""Views of the pages, one module a subject. A view checks rights, calls a selector and renders; it holds no rule."""

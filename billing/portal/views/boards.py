@@ -1,4 +1,4 @@
-"""Spending: what a month costs, on what, where it will end, why it is more than the last, when it was used, who wastes."""
+"""Spending board: costs of a month by split, forecast, change from the month before, use by hour, and wasteful jobs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,15 +29,15 @@ from pricing.meters import SECTIONS
 
 DRILL = {"team": "namespace", "site": "namespace", "namespace": "workload", "accelerator": "namespace", "model": "consumer",
          "consumer": "model", "queue": "workload"}
-"""What a click on a row of a split shows next, under the row's name as a filter."""
+"""Split that a click on a row shows next, with the row's name as a filter."""
 ITEMS_SHOWN = 8
 
 
 @page
 def board(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
-    """A month under filters, one split at a time; `part` (why, end, hours) is loaded when the page stands.
+    """Show a month under filters, one split at a time; a `part` (why, end, hours) is loaded after the page.
 
-    `then`: the part that a late part asks for in its turn, below itself, so that no part pushes another down.
+    `then`: the part that a late part requests in its turn, below itself, so that no part pushes another down.
     """
     filters, teams = _asked(Filters.of(request.GET), teams_visible_to(request.user))
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
@@ -68,9 +68,9 @@ def board(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _asked(filters: Filters, teams: QuerySet[Team]) -> tuple[Filters, QuerySet[Team]]:
-    """The filters with the team by its code, and the teams that are asked for.  Raises Http404.
+    """Return the filters with the team by its code, and the teams that they select.  Raises Http404.
 
-    A team that may not be seen is like one that does not exist.
+    A team that the user may not see is answered like one that does not exist.
     """
     if not filters.team:
         return filters, teams
@@ -82,13 +82,13 @@ def _asked(filters: Filters, teams: QuerySet[Team]) -> tuple[Filters, QuerySet[T
 
 
 def _team_options(request: HttpRequest) -> list[Team] | None:
-    """The teams to choose from; None where there are so many that a code or a name is written."""
+    """Return the teams to choose from; None if there are so many that a code or a name is typed."""
     teams = list(teams_visible_to(request.user).order_by("code")[: OFFERED + 1])
     return teams if len(teams) <= OFFERED else None
 
 
 def _names(rows: Sequence[SplitRow], known: Sequence[Team] | None) -> dict[str, str]:
-    """The names of the teams that a page lists by their codes; `known`: all that it offers, where they are not too many."""
+    """Return the names of the teams that a page lists by code; `known`: all teams that it offers, unless too many."""
     if known is not None:
         return {team.code: team.name for team in known if team.name}
     named = Team.objects.filter(code__in=[row.label for row in rows]).exclude(name="")

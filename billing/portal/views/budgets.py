@@ -1,4 +1,4 @@
-"""Budgets, the status and forecast of each, its recipients, and the days that were unusual."""
+"""Budgets with their status, forecast and recipients, and unusual days of spending."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -60,7 +60,7 @@ ALERTS_SHOWN = 20
 
 
 def _counted_as(name: str, look: str = "text") -> Column:
-    """A column of the standing of a budget; nothing before it was first counted."""
+    """Return a column of a budget's standing, empty before the first count."""
     return Column(name, look, lambda row: getattr(row.standing, name, None))
 
 
@@ -92,7 +92,7 @@ FINDING = [
 
 @page
 def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every budget that somebody may see, the fullest first, found by name, scope or team."""
+    """List the budgets that the user may see, the fullest first, searched by name, scope or team."""
     now = timezone.now()
     wanted = request.GET.get("q", "").strip()
     standings = {row.budget_id: row for row in BudgetStatus.objects.filter(start__lte=now, end__gt=now)}
@@ -110,7 +110,7 @@ def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _matches(budget: Budget, wanted: str) -> bool:
-    """Whether a name of the budget has the text in it, whatever the case of letters."""
+    """Return True if a name of the budget contains the text, in any case."""
     names = (budget.name, budget.team.code, budget.team.name, *(getattr(budget, field) for field in SCOPE_FIELDS))
     return any(wanted.casefold() in name.casefold() for name in names)
 
@@ -122,7 +122,7 @@ def _visible(request: HttpRequest) -> list[Budget]:
 
 
 def budget_or_404(request: HttpRequest, pk: int) -> Budget:
-    """A budget that the person may see.  Raises Http404."""
+    """Return a budget that the user may see.  Raises Http404."""
     budgets = Budget.objects.select_related("team").prefetch_related("ladder", "channels", "plan")
     budget = get_object_or_404(budgets, pk=pk)
     if not access_of(request.user).may(Right.READ, budget.team):
@@ -131,7 +131,7 @@ def budget_or_404(request: HttpRequest, pk: int) -> Budget:
 
 
 def own_budget(request: HttpRequest, pk: int) -> Budget:
-    """A budget whose recipients and mutes the person decides."""
+    """Return a budget that the user may change.  Raises Http404, PermissionDenied."""
     budget = budget_or_404(request, pk)
     if not access_of(request.user).may(Right.BUDGET, budget.team):
         raise PermissionDenied
@@ -140,7 +140,7 @@ def own_budget(request: HttpRequest, pk: int) -> Budget:
 
 @form_page
 def budget_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """The form, and the budget that it asks for; a refusal loses nothing that was typed. A lead has the own teams."""
+    """Show the form and create its budget; a refused form keeps its input. A lead may choose the teams they lead."""
     teams = access_of(request.user).budget_teams
     if not teams.exists():
         raise PermissionDenied
@@ -158,7 +158,7 @@ def budget_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @page
 def budget(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """One budget: so far, where it will end, thresholds, and which alerts were sent to whom."""
+    """Show one budget: spending, forecast, thresholds, and the alerts sent with their recipients."""
     found = budget_or_404(request, pk)
     file = download(request, _tables(found, setup))
     return budget_page(request, setup, found) if file is None else file
@@ -183,7 +183,7 @@ def _tables(found: Budget, setup: BillingSetup) -> dict[str, Callable[[], Table]
 def budget_page(
     request: HttpRequest, setup: BillingSetup, found: Budget, refused: PageForm | None = None, status: int = 400
 ) -> HttpResponse:
-    """The page of a budget; with a form that was refused, under that status."""
+    """Render the page of a budget; with a refused form, under that status."""
     now = timezone.now()
     standing = status_now(found, now)
     context = {
@@ -202,7 +202,7 @@ def budget_page(
 
 
 def _forms(found: Budget, setup: BillingSetup) -> dict[str, PageForm]:
-    """The forms of the page as they are before anything is typed."""
+    """Return the forms of the page in their initial state."""
     override = OverrideForm(key="override")
     override.fields["amount"].help_text = setup.currency
     names = "\n".join(channel.name for channel in found.channels.all())
@@ -214,7 +214,7 @@ def _forms(found: Budget, setup: BillingSetup) -> dict[str, PageForm]:
 
 
 def _counted(found: Budget, standing: BudgetStatus, now: datetime, setup: BillingSetup) -> dict[str, Any]:
-    """What the page shows of a budget that was counted. `contracted` is to be paid in months to come, used or not."""
+    """Return the figures of a counted budget. `contracted` is to be paid in months to come, used or not."""
     window, scope = Interval(standing.start, standing.end), scope_of(found, team_tree())
     left = standing.amount - standing.spent
     contracted = contracted_ahead(scope, window, commitment_book(), now=now, zone=setup.zone)
@@ -229,7 +229,7 @@ def _counted(found: Budget, standing: BudgetStatus, now: datetime, setup: Billin
 
 
 def _course(found: Budget, standing: BudgetStatus, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
-    """The period as of when it was summed; of its days those that were added up."""
+    """Return rows and chart of the period as of its last sum; the rows are the days that were added up."""
     first, count, elapsed = progress_of(standing.start, standing.end, standing.as_of, setup.zone)
     through = CountedDays.objects.values_list("through", flat=True).first()
     counted = 0 if through is None else max(0, (through - first).days + 1)
@@ -243,13 +243,13 @@ def _course(found: Budget, standing: BudgetStatus, setup: BillingSetup) -> tuple
 
 
 def _errors(standing: BudgetStatus) -> list[tuple[str, Decimal, bool]]:
-    """(method, back-tested error, whether it was chosen), the best first."""
+    """Return (method, back-tested error, True for the chosen method), the best first."""
     errors = [(name, Decimal(error)) for name, error in standing.forecast_errors.items()]
     return [(name, error, name == standing.forecast_method) for name, error in sorted(errors, key=lambda item: item[1])]
 
 
 def _thresholds(found: Budget, standing: BudgetStatus) -> list[dict[str, Any]]:
-    """Every threshold with its amount and when it fired in this period, at this amount."""
+    """Return every threshold with its amount, and when it fired in this period for this amount."""
     fired = {
         (alert.basis, alert.percent): alert.fired_at
         for alert in Alert.objects.filter(budget=found, kind=Alert.Kind.THRESHOLD, period=standing.period)
@@ -279,7 +279,7 @@ def recipients(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
 
 @action
 def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Replace the percentages at which somebody is alerted: of spending, of the forecast, with running jobs."""
+    """Replace the percentages at which alerts are sent: of spending, of the forecast, with running jobs."""
 
     def put(**percents: tuple[int, ...]) -> bool:
         return services.thresholds_put(budget=found, percents=percents, actor=actor_of(request))
@@ -290,7 +290,7 @@ def thresholds(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespon
 
 @action
 def mute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Hold back alerts until a local time, with a reason."""
+    """Mute alerts until a local time, with a reason."""
     found, form = own_budget(request, pk), MuteForm(request.POST, key="mute")
     if form.done(services.mute_put, budget=found, **acting(request)):
         return redirect("portal:budget", pk=pk)
@@ -306,7 +306,7 @@ def unmute(request: HttpRequest, setup: BillingSetup, pk: int, mute_pk: int) -> 
 
 @action
 def override_ask(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Ask for a higher cap: amount, end, reason."""
+    """Request a higher cap: amount, end, reason."""
     found, form = own_budget(request, pk), OverrideForm(request.POST, key="override")
     if form.done(services.cap_override_ask, budget=found, **acting(request)):
         return redirect("portal:budget", pk=pk)
@@ -315,7 +315,7 @@ def override_ask(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
 
 @action
 def override_step(request: HttpRequest, setup: BillingSetup, pk: int, override_pk: int, step: str) -> HttpResponse:
-    """Approve what somebody else asked for, or end it."""
+    """Approve a cap override that another user requested, or end one."""
     found = budget_or_404(request, pk)
     override = get_object_or_404(CapOverride.objects.select_related("budget__team"), pk=override_pk, budget=found)
     if step == "approve":
@@ -336,7 +336,7 @@ def _step(
 
 @form_page
 def budget_change(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Another name, amount or end: the form, then what it changes, then saved, or asked for where a second person agrees."""
+    """Change name, amount or end: form, preview, then the change is saved, or proposed if a second person must agree."""
     found, now = own_budget(request, pk), timezone.now()
     form = ChangeForm(request.POST if request.method == "POST" else None, budget=found, currency=setup.currency)
     seen = form.seen if form.is_bound and form.is_valid() else ""
@@ -356,7 +356,7 @@ def budget_change(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRes
 
 
 def _look(found: Budget, wish: services.BudgetWish, now: datetime, setup: BillingSetup) -> dict[str, Any]:
-    """What a wish changes; what is left in the period of now, where the budget has one amount."""
+    """Return the preview of a wish, with what is left in the current period if the budget has one amount."""
     look = {"wish": wish, "loose": loosens(found, wish), "yaml": budget_text(found, wish, setup.zone)}
     standing = None if wish.plan else status_now(found, now)
     spent = None if standing is None else standing.spent
@@ -366,7 +366,7 @@ def _look(found: Budget, wish: services.BudgetWish, now: datetime, setup: Billin
 
 @action
 def budget_change_step(request: HttpRequest, setup: BillingSetup, pk: int, change_pk: int, step: str) -> HttpResponse:
-    """Approve a change that somebody else asked for, or take it back."""
+    """Approve a change that another user requested, or withdraw it."""
     found = budget_or_404(request, pk)
     if step not in ("approve", "end") or not changes_waiting(found).filter(pk=change_pk).exists():
         raise Http404(f"no change {change_pk} of budget {pk}, or no step {step[:20]!r}")
@@ -378,7 +378,7 @@ def budget_change_step(request: HttpRequest, setup: BillingSetup, pk: int, chang
 
 @page
 def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Unusual days of the teams that somebody may see, the newest first."""
+    """List unusual days of the teams that the user may see, newest first."""
     findings = CostAnomaly.objects.filter(team__in=_teams(request, Right.READ)).select_related("team")
     if (file := download(request, {"anomalies": lambda: Table.of("anomalies", findings, FINDING)})) is not None:
         return file
@@ -394,7 +394,7 @@ def anomalies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _feedback_form(finding: CostAnomaly, own: set[int]) -> FeedbackForm | None:
-    """For who may answer."""
+    """Return the feedback form for users who may answer, else None."""
     if finding.team_id not in own:
         return None
     return FeedbackForm(key=finding.pk, initial={"note": finding.feedback_note})
@@ -407,7 +407,7 @@ def _teams(request: HttpRequest, right: Right) -> Any:
 
 @action
 def feedback(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Say whether a day was unusual, planned, or a false alarm."""
+    """Store the feedback on a day: unusual, planned, or a false alarm."""
     findings = CostAnomaly.objects.select_related("team").filter(team__in=_teams(request, Right.READ))
     finding = get_object_or_404(findings, pk=pk)
     if not access_of(request.user).may(Right.BUDGET, finding.team):

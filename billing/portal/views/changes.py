@@ -1,4 +1,4 @@
-"""Changes of closed time: what each would do, and for whom it is to take note, approve or reject."""
+"""Changes of closed time: the effect of each, and the steps to acknowledge, approve or reject it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ SUMS = ("charged", "should_be", "credited", "kept", "difference")
 
 @dataclass(frozen=True)
 class ShownChange:
-    """A change with the part of its effect that the person may see, and the teams that they may take note for."""
+    """Change with the part of its effect that the user may see, and the teams that they may acknowledge it for."""
 
     change: RetroactiveChange
     effect: list[TeamMonth]
@@ -69,7 +69,7 @@ class ShownChange:
 
 
 class ChangeForm(PageForm):
-    """What should have been in closed time: one price, one owner, or that late samples count."""
+    """Form of a correction of closed time: one price, one owner, or that late samples count."""
 
     kind = forms.ChoiceField(label=_("What changes"), choices=list(CHANGE_KIND.items()))
     name = Line(label=_("Name"), max_length=NAME_LIMIT, help_text=_("shown on lines"))
@@ -89,7 +89,7 @@ class ChangeForm(PageForm):
     needed: Mapping[str, tuple[str, ...]] = {Kind.PRICE: ("price",), **dict.fromkeys(OWNERSHIP, ("scope", "thing", "team"))}
 
     def clean(self) -> dict[str, Any]:
-        """What the kind of change asks for is there."""
+        """Check that the facts of this kind of change are given."""
         facts = self.cleaned_data
         for name in self.needed.get(facts.get("kind", ""), ()):
             if name not in self.errors and facts.get(name) in (None, ""):
@@ -103,7 +103,7 @@ class ChangeForm(PageForm):
         return facts
 
     def fact(self) -> dict[str, Any]:
-        """What should have been, as `billing.rating.services.changes.change_checked` takes it."""
+        """Return the corrected fact as `billing.rating.services.changes.change_checked` takes it."""
         facts = self.cleaned_data
         price = {"price": str(facts["price"])}
         match facts["kind"]:
@@ -118,7 +118,7 @@ class ChangeForm(PageForm):
 
 
 class NoticeForm(PageForm):
-    """The team for which somebody takes note."""
+    """Form of an acknowledgement for a team."""
 
     team = Text(label=_("Team"))
 
@@ -136,13 +136,13 @@ STEPS: Mapping[str, tuple[Callable[..., object], Callable[..., PageForm]]] = {
 
 @page
 def change_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Changes that reach a team that somebody may see; for finance all of them."""
+    """List changes that reach a team that the user may see; for finance all of them."""
     file = download(request, {"effects": lambda: _effects(request)})
     return _list(request, setup) if file is None else file
 
 
 def _effects(request: HttpRequest) -> Table:
-    """What each change does to each team and month that the person may see."""
+    """Return the effect of each change on each team and month that the user may see."""
     columns = [Column(name) for name in ("change", "kind", "status", "month", "team")]
     rows = [
         [change.name, change.kind, change.status, row.month, row.team, *(getattr(row, name) for name in SUMS)]
@@ -163,7 +163,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
 
 
 def _shown(request: HttpRequest, change: RetroactiveChange, refused: PageForm | None = None) -> ShownChange | None:
-    """Effects are those of one's own teams; a change that reaches none of them is not there."""
+    """Return a change with its effects on the user's teams; None if it reaches none of them."""
     access = access_of(request.user)
     mine = set(teams_visible_to(request.user).values_list("code", flat=True))
     whole = effect_of(change)
@@ -182,7 +182,7 @@ def _shown(request: HttpRequest, change: RetroactiveChange, refused: PageForm | 
 
 @action_for(Right.CLOSE)
 def change_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Propose a change; nothing moves before somebody else approves it."""
+    """Propose a change; no amount moves before another user approves it."""
     form = ChangeForm(request.POST)
 
     def propose(
@@ -198,7 +198,7 @@ def change_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action
 def change_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """Take note of a change for a team, approve or reject it."""
+    """Acknowledge a change for a team, approve or reject it."""
     change = get_object_or_404(RetroactiveChange, pk=pk)
     if _shown(request, change) is None:
         raise Http404(f"no change {pk} that {request.user} may see")

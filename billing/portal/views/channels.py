@@ -1,4 +1,4 @@
-"""Channels: where alerts go, with a message to try each. Their addresses are secrets, which no page shows."""
+"""Channels of alerts, with a message to try each. Their addresses are secrets, which no page shows."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def _time(label: Any) -> forms.TimeField:
 
 
 class ChannelForm(PageForm):
-    """A channel; a known name changes that one."""
+    """Form of a channel; the name of a stored one changes that one."""
 
     name = Line(label=_("Name"), max_length=200)
     url = Line(
@@ -63,7 +63,7 @@ class ChannelForm(PageForm):
 
 @page_for(Right.BUDGET)
 def channel_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every channel, with the form that changes one."""
+    """List every channel, with the form that changes one."""
     file = download(request, {"channels": lambda: Table.of("channels", _channels(), CHANNEL)})
     return _page(request, setup) if file is None else file
 

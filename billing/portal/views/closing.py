@@ -1,4 +1,4 @@
-"""Can this month be closed? The report, and the operations that close and issue."""
+"""Close of a month: the report, and the operations that close and issue."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -72,12 +72,12 @@ NEEDED = {"request": (Right.CLOSE,), "approve": (Right.APPROVE,), "reject": (Rig
 
 @staff_page
 def close(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every reconciliation and exception of a month, with what to do about each."""
+    """Show every reconciliation and exception of a month, with the solution of each."""
     return close_page(request, setup, request.GET.get("month", ""))
 
 
 def close_page(request: HttpRequest, setup: BillingSetup, month: str, refused: PageForm | None = None) -> HttpResponse:
-    """The page of a month; with a form that was refused, as a conflict."""
+    """Render the page of a month; with a refused form, as a conflict."""
     choice = month_choice(month, setup, timezone.now())
     period = choice.period
     report, as_of = _report(period)
@@ -125,21 +125,21 @@ def close_page(request: HttpRequest, setup: BillingSetup, month: str, refused: P
 
 
 def _report(period: BillingPeriod) -> tuple[Report, datetime | None]:
-    """The report as it is now (None), or of a large month as it was last found, and when. The close itself asks anew."""
+    """Return the report as of now (None), or a large month's last report with its time. The close itself makes a new one."""
     now = timezone.now()
     shown = report_shown(period, now)
     return (shown.report, shown.as_of) if shown else (build_report(period, now=now), None)
 
 
 class AcknowledgementForm(PageForm):
-    """That the ledger took a journal, and where it is there."""
+    """Form of a journal's acknowledgement: its reference in the ledger."""
 
     batch_hash = Text(widget=forms.HiddenInput)
     reference = Text(label=_("Reference in the ledger"), max_length=200)
 
 
 class JournalForm(PageForm):
-    """To which accounts a journal is posted; what is empty comes from the file, else from the documents."""
+    """Form of the accounts of a journal; an empty field is filled from the file, else from the documents."""
 
     company_code = Line(label=_("Company code"), max_length=64, required=False)
     consumer_account = Line(label=_("Debited account"), max_length=200, required=False)
@@ -160,7 +160,7 @@ class JournalForm(PageForm):
 
 
 class WaiverForm(PageForm):
-    """Why an exception may pass, and until which day."""
+    """Form of a waiver: the reason why an exception may pass, and its last day."""
 
     known_by = ("kind", "subject")
     kind = Text(widget=forms.HiddenInput)
@@ -171,7 +171,7 @@ class WaiverForm(PageForm):
 
 
 class CauseForm(PageForm):
-    """Why everything that has one cause may pass, and until which day."""
+    """Form of a waiver for all exceptions of one cause: the reason, and its last day."""
 
     known_by = ("cause",)
     cause = Text(widget=forms.HiddenInput)
@@ -180,7 +180,7 @@ class CauseForm(PageForm):
     until = Day(label=_("Until"))
 
     def clean_seen(self) -> list[tuple[str, str, Decimal]]:
-        """Kind, subject and quantity of each."""
+        """Return kind, subject and quantity of each exception that the page showed."""
         try:
             seen = msgspec.convert(self.cleaned_data["seen"], list[tuple[str, str, Decimal]])
         except msgspec.ValidationError as error:
@@ -190,9 +190,9 @@ class CauseForm(PageForm):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Several exceptions that block the close for one cause, with the form that waives them together.
+    """Exceptions that block the close for one cause, with the form that waives them together.
 
-    amount: the money at risk, None where nobody can know it.
+    amount: the money at risk, None if it cannot be known.
     """
 
     name: str
@@ -206,13 +206,13 @@ class Cause:
 
     @property
     def kinds(self) -> list[tuple[Any, int]]:
-        """What they are, and how many of each."""
+        """Return the kinds of the exceptions, and the number of each."""
         counted = Counter(item.kind for item in self.items)
         return [(kind_of(kind).label, number) for kind, number in counted.items()]
 
 
 def _causes(report: Report, refused: PageForm | None) -> list[Cause]:
-    """Of what may be waived, each cause of two exceptions or more, the one with the most first."""
+    """Return the causes of two or more exceptions that may be waived, the one with the most first."""
     found: dict[str, list[ReportedException]] = defaultdict(list)
     for item in report.blocking:
         if item.cause and item.kind in WAIVABLE:
@@ -233,7 +233,7 @@ class MeterForm(PageForm):
 
 
 class ReopeningForm(PageForm):
-    """One step of opening a month again; an approval needs no reason."""
+    """Form of one step of a reopening; an approval needs no reason."""
 
     known_by = ("step",)
     step = forms.ChoiceField(choices=[(name, name) for name in NEEDED], required=False, widget=forms.HiddenInput)
@@ -241,19 +241,19 @@ class ReopeningForm(PageForm):
 
 
 class OperationForm(PageForm):
-    """What a worker is to do."""
+    """Form of the operation that a worker does."""
 
     kind = forms.ChoiceField(choices=[(name, name) for name in ("close", "issue", "assess")])
 
 
 class ApprovalForm(PageForm):
-    """The newest draft that the page showed."""
+    """Form of an approval, with the newest draft that the page showed."""
 
     seen = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
 
 class AccrualForm(PageForm):
-    """An estimate, or a new one."""
+    """Form of an accrual; `again` asks for a new estimate."""
 
     again = forms.BooleanField(required=False)
 
@@ -263,12 +263,12 @@ def _waiver(item: Any) -> PageForm:
 
 
 def _is_asked(item: ReportedException) -> bool:
-    """Whether somebody may answer for it: what blocks and may be waived, and files that end early, which block nothing."""
+    """Return True if an exception has a waiver form: a waivable blocker, or a file that ends early, which blocks nothing."""
     return item.kind in WAIVABLE and not item.waived_by and (item.blocks or item.kind in ASKED)
 
 
 def _forms(report: Report) -> dict[str, PageForm]:
-    """The forms of the page that are there once, as they are before anything is typed."""
+    """Return the forms that the page has once, in their initial state."""
     batch = report.journal.batch_hash if report.journal else ""
     return {
         "acknowledge": AcknowledgementForm(key="journal", initial={"batch_hash": batch}), "meter": MeterForm(key="meter"),
@@ -281,7 +281,7 @@ def _answer(
     request: HttpRequest, setup: BillingSetup, period: BillingPeriod, form: PageForm, act: Callable[..., object],
     **facts: Any,
 ) -> HttpResponse:  # fmt: skip
-    """The way back to the month once `act` did what is asked, or the page with the refusal."""
+    """Redirect to the month once `act` succeeded, else render the page with the refusal."""
     if form.done(act, actor=actor_of(request), **facts):
         return redirect(f"{reverse('portal:close')}?month={period.month}")
     return close_page(request, setup, period.month, form)
@@ -309,7 +309,7 @@ def waive(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
 
 @action_for(Right.CLOSE)
 def waive_cause(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Answer for everything that has one cause, as far as it was shown, until a day."""
+    """Waive all exceptions of one cause until a day, as far as the page showed them."""
 
     def put(cause: str, **facts: Any) -> object:
         return exceptions_waive(period=period_open(month=period.month), now=timezone.now(), **facts)
@@ -331,14 +331,14 @@ def meter(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse
 
 @action_for(Right.APPROVE)
 def approve(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Approve the drafts of a closed month; not by who closed it."""
+    """Approve the drafts of a closed month; the service refuses the user who closed it."""
     period = period_shown(month, setup)
     return _answer(request, setup, period, ApprovalForm(request.POST), invoices_approve, month=period.month)
 
 
 @staff_action
 def reopening(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Take one `step` (request, approve, reject): one person asks, another one approves or turns it down."""
+    """Take one `step` (request, approve, reject): one person requests, another one approves or rejects."""
     form = ReopeningForm(request.POST)
     if not form.is_valid():
         raise Http404(form.message)
@@ -351,7 +351,7 @@ def reopening(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResp
 
 @action_for(Right.CLOSE)
 def accrual(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """The estimated accrual of an open month as CSV for the ledger; the same one until `again` asks for another."""
+    """Return the estimated accrual of an open month as CSV for the ledger; `again` replaces it by a new one."""
     period, form = period_shown(month, setup), AccrualForm(request.POST)
     if not form.done(accrual_make, month=period.month, chart=Chart(), **acting(request)):
         return close_page(request, setup, period.month, form)
@@ -362,7 +362,7 @@ def accrual(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
 
 @action_for(Right.CLOSE)
 def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Record that the month is to be closed, issued or assessed again; a worker does it."""
+    """Request a close, an issue or a new assessment of the month; a worker does it."""
 
     def start(kind: str, **facts: Any) -> None:
         if not Operation.objects.filter(kind=kind, month=period.month, status=Operation.Status.PENDING).exists():
@@ -376,7 +376,7 @@ def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> Ht
 
 @staff_page
 def operation(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """How far an operation is; once it is finished the page around it is loaded again, unless something is typed on it."""
+    """Show the progress of an operation; once it has finished, the page is loaded again, unless a form has input."""
     found = get_object_or_404(Operation, pk=pk)
     finished = found.status != Operation.Status.PENDING and bool(request.htmx)
     context = {"operation": found, "setup": setup, "just_finished": finished}

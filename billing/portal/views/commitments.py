@@ -1,4 +1,4 @@
-"""What teams have committed to: hours bought, used and unused in a month; and terms that are proposed and decided."""
+"""Commitments of teams: hours bought, used and unused in a month; and terms that are proposed and decided."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -43,7 +43,7 @@ STEPS: dict[str, tuple[Callable[..., CommitmentDraft], Right]] = {
 
 
 class TermsForm(PageForm):
-    """The terms of a new commitment, and why it is made."""
+    """Form of the terms of a new commitment, and the reason for it."""
 
     name = Text(label=_("Name"), max_length=200)
     team = TeamChoice()
@@ -58,7 +58,7 @@ class TermsForm(PageForm):
 
 
 class EndForm(PageForm):
-    """When a stored commitment ends, and why."""
+    """Form of the end of a stored commitment, with a reason."""
 
     known_by = ("name",)
     ends = Text(widget=forms.HiddenInput, initial="yes")
@@ -73,12 +73,12 @@ def _decision(pk: int, data: Any = None) -> PageForm:
 
 @page
 def commitment_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """The commitments of the teams that somebody may see, in a month."""
+    """List the commitments of the teams that the user may see, in a month."""
     return _list(request, setup)
 
 
 def _yaml(uses: Sequence[CommitmentUse], zone: str) -> str:
-    """The commitments of a page as the set-up file has them."""
+    """Return the commitments of a page as the set-up file has them."""
     stored = Commitment.objects.filter(name__in=[use.commitment.name for use in uses]).select_related("team")
     return commitments_text(stored, zone)
 

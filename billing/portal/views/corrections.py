@@ -1,4 +1,4 @@
-"""Corrections: what was credited or billed again, and for finance what waits to be asked for, approved and issued."""
+"""Corrections: issued credit notes and rebills, and for finance the corrections that wait for approval or issue."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -50,7 +50,7 @@ WAITING = [
 
 @page
 def correction_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Issued notes of the teams that somebody may see; for finance also what waits."""
+    """List issued notes of the teams that the user may see; for finance also waiting corrections."""
     return _list(request, setup)
 
 
@@ -73,19 +73,19 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
 
 
 def _net(correction: Correction) -> Decimal | None:
-    """The sum of the notes of a correction; a single note has it itself."""
+    """Return the sum of a correction's notes; None for a single note, which has it itself."""
     totals = [note.total for note in correction.notes.all()]
     return sum(totals, Decimal("0.00")) if len(totals) > 1 else None
 
 
 def _needed(correction: Correction) -> Needed | None:
-    """Whose approval a draft takes."""
+    """Return the approval that a draft needs."""
     return needed_of(correction, timezone.now()) if correction.status == Correction.Status.DRAFT else None
 
 
 @page
 def note(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """One credit note or rebill, as its document says."""
+    """Show one credit note or rebill as in its document."""
     found = note_or_404(request, pk)
     document = document_of(found)
     context = {
@@ -110,7 +110,7 @@ def _drop(data: Any = None, *, key: int) -> PageForm:
 
 
 class CorrectionForm(PageForm):
-    """What of each line of an issued invoice was wrong, all of it or an amount; why, and how it is billed again."""
+    """Form of a correction of an issued invoice: whole lines or amounts, the reason, and new prices or quantities."""
 
     title, tick, button = _("Correct lines"), _("Whole line"), _("Ask for this correction")
     note = _(
@@ -140,8 +140,8 @@ class CorrectionForm(PageForm):
         self.below = [self[name] for name in ("code", "reason", "evidence", "rebill_price", "rebill_quantity")]
 
     def credits(self) -> list[services.LineCredit]:
-        """What is asked for, line by line; an amount goes before the whole. Without a whole line the service refuses a new
-        price or quantity.
+        """Return the credits line by line; an amount goes before the whole line. Without a whole line the service refuses
+        a new price or quantity.
         """
         asked, credits = self.cleaned_data, []
         again = asked["rebill_price"], asked["rebill_quantity"]

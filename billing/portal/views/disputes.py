@@ -45,7 +45,7 @@ STEPS: dict[str, Callable[..., Any]] = {
 
 @page
 def dispute_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Disputes of the teams that somebody may see; for finance with how well they are handled."""
+    """List disputes of the teams that the user may see; for finance with figures of their handling."""
     disputes = disputes_of(teams_visible_to(request.user))
     now = timezone.now()
     tables = {
@@ -77,12 +77,12 @@ def _ages(ages: Iterable[AgedDisputes], setup: BillingSetup) -> Table:
 
 
 def _percent(share: Any) -> str:
-    """A ratio as per cent with one decimal; nothing for none."""
+    """Format a ratio as per cent with one decimal; empty for None."""
     return "" if share is None else f"{round_to(share * 100, 1)}%"
 
 
 class DisputeForm(PageForm):
-    """Which lines of an issued invoice are wrong, how much of them, why, and what shows it."""
+    """Form of a dispute: the wrong lines of an issued invoice, the amount, the reason and the evidence."""
 
     title, tick, button = _("Dispute lines"), _("Disputed"), _("Open the dispute")
     note = _("Tick the lines, say how much of them is wrong and what shows it. Finance answers within ten business days.")
@@ -126,7 +126,7 @@ def dispute_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespo
 
 @page
 def dispute(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """One dispute: what is claimed, what happened, and what the person may do next."""
+    """Show one dispute: the claim, its history, and the user's next steps."""
     found = _found(request, pk)
     file = download(request, {"steps": lambda: Table.of(f"dispute-{pk}", found.steps.all(), STEP)})
     return _shown(request, setup, found) if file is None else file

@@ -1,4 +1,4 @@
-"""The cost explorer, the first page of finance and of teams: what anything cost, when, and compared with what."""
+"""Cost explorer, the first page of finance and of teams: costs by any dimension and time, with a comparison."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -31,21 +31,21 @@ from billing.usage.scope import UsageScope
 
 VIEWS_SHOWN = 8
 FEWEST = timedelta(days=2)
-"""So much of a month has to be complete before it is what the page opens with."""
+"""Complete time of a running month from which it is the range that the page opens with."""
 OFFERED = 200
-"""The most names of a filter that are offered to choose from; of more a name is written."""
+"""Most names of a filter that are offered as choices; above it a name is typed."""
 
 
 @require_safe
 @login_required
 def home(request: HttpRequest) -> HttpResponseBase:
-    """The first page: the explorer; an address of older links, with a month or a search, is still the overview."""
+    """Redirect to the explorer; an address of older links, with a month or a search, is still the overview."""
     return overview(request) if request.GET else redirect("portal:explorer")
 
 
 @page
 def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
-    """The answer to what the address asks; `part`: names of filters, where the month will end, or why it changed."""
+    """Show the answer to the address; `part`: names of filters, the forecast of the month, or the reasons of a change."""
     teams = dict(teams_visible_to(request.user).order_by("code").values_list("code", "name"))
     reader = Explorer(frozenset(teams), asked_at(request), setup.zone, teams)
     part = chosen(request, "part", ("filters", "why", "outlook"))
@@ -86,21 +86,21 @@ def explorer(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _why(request: HttpRequest, shown: ExplorerPage, reader: Explorer) -> HttpResponse:
-    """Why the cost changed, split by what the address says, else by what the answer is grouped by."""
+    """Show the reasons of a change, split as in the address, else by a dimension of the answer."""
     usual = next((name for name in shown.query.by if name in WHY_BY), "team" if len(reader.teams) > 1 else "namespace")
     why = Why.of(shown.found, reader, chosen(request, "why", WHY_BY, usual))
     return render(request, "portal/parts/explorer_why.html", {"why": why, "page": shown, "query": shown.query})
 
 
 def _usual_range(request: HttpRequest, zone: str) -> str:
-    """The running month once some days of it are complete, before that the month before."""
+    """Return the running month once some days of it are complete, before that the month before."""
     fresh = metering(request, zone)
     known = fresh is not None and fresh.data_through is not None and fresh.data_through >= fresh.window.start + FEWEST
     return "this-month" if known else "last-month"
 
 
 def _fresh(request: HttpRequest, found: Explored, reader: Explorer) -> Freshness | None:
-    """How fresh and how complete the open months of the answer are; None where all are closed."""
+    """Return freshness and completeness of the answer's open months; None if all are closed."""
     window = open_window(found)
     if window is None:
         return None
@@ -110,7 +110,7 @@ def _fresh(request: HttpRequest, found: Explored, reader: Explorer) -> Freshness
 
 
 def _filters(request: HtmxRequest, reader: Explorer, shown: ExplorerPage) -> HttpResponse:
-    """A field for each dimension, with the names that it has in the range."""
+    """Show a field for each dimension, with the names that it has in the range."""
     names = reader.options(shown.query, DIMENSIONS, OFFERED)
     fields: list[dict[str, Any]] = [
         {"name": name, "label": DIMENSION[name], "values": names[name], "chosen": (shown.query.filter.get(name) or ("",))[0]}

@@ -1,4 +1,4 @@
-"""The inbox: what waits for the reader, with the money at stake and the page with the button that ends it."""
+"""Inbox: items that wait for the reader, with the money at stake and the page whose button resolves each."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from billing.portal.waiting import inbox_seen
 from billing.tenancy.models import BillingSetup
 
 SHOWN = 10
-"""So many items of a kind are open; the others are below a fold."""
+"""Number of items of a kind that are shown; the others are folded."""
 ITEM = [
     Column("kind", of=lambda row: row[0].kind.name), Column("title", of=lambda row: str(row[1].title)),
     Column("team", of=lambda row: row[1].team), Column("amount", "money", lambda row: row[1].amount),
@@ -33,13 +33,13 @@ ITEM = [
 
 
 class DigestForm(PageForm):
-    """Where the daily digest goes: to the reader's address, to a channel, or nowhere."""
+    """Form of the daily digest's destination: the reader's address, a channel, or none."""
 
     where = forms.ChoiceField(label=_("Daily digest"))
 
     @classmethod
     def of(cls, user: User, data: Any = None) -> "DigestForm":
-        """With the channels that the reader may send to."""
+        """Return the form with the channels that the reader may send to."""
         known = Digest.objects.filter(user=user).first()
         by_mail = bool(user.email and settings.ALERT_MAIL_URL)
         usual = "mail" if by_mail else "off"
@@ -54,7 +54,7 @@ class DigestForm(PageForm):
 
 @page
 def inbox(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """What waits for the reader, by kind, the most money first."""
+    """Show the items that wait for the reader, by kind, the most money first."""
     return _shown(request, setup)
 
 
@@ -74,14 +74,14 @@ def _shown(request: HttpRequest, setup: BillingSetup, refused: PageForm | None =
 
 @staff_action
 def refresh(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Ask the close check again, for somebody who has just solved something."""
+    """Run the close check again, for a user who has just solved something."""
     findings_refresh(now=timezone.now())
     return redirect("portal:inbox")
 
 
 @action
 def digest(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Keep where the reader's digest goes."""
+    """Store the destination of the reader's digest."""
     user = reader_of(request)
     form = DigestForm.of(user, request.POST)
     if not form.done(_choose, user=user):

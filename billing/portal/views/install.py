@@ -1,4 +1,4 @@
-"""Installing an agent: a token for a new cluster or gateway, the commands with it, and whether the first report has come."""
+"""Installation of agents: a token for a new cluster or gateway, its commands, and the check of its first report."""
 
 from datetime import timedelta
 from typing import Any
@@ -41,7 +41,7 @@ class InstallForm(PageForm):
 
 @page_for(Right.MANAGE_PEOPLE)
 def install_agent(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """The form; with `?token=ID` only the part that says whether its first report has come."""
+    """Show the form; with `?token=ID` only the part that shows the first report of that token."""
     wanted = request.GET.get("token", "")
     if not wanted:
         return _page(request, setup)
@@ -53,7 +53,7 @@ def install_agent(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action_for(Right.MANAGE_PEOPLE)
 def install_token(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Make the token; it is shown this once, in the commands."""
+    """Create the token; it is shown this once, in the commands."""
 
     def make(*, name: str, days: int, **_choices: Any) -> tuple[ApiToken, str]:
         ends = timezone.now() + timedelta(days=days)
@@ -64,7 +64,7 @@ def install_token(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _asked(request: HttpRequest) -> dict[str, str]:
-    """What the address says of who is going to report."""
+    """Return the initial values of the form from the address."""
     kind = chosen(request, "kind", dict(KINDS))
     return {"kind": kind} if kind else {}
 

@@ -1,4 +1,4 @@
-"""Version and backups: what an administrator looks at before and after an upgrade."""
+"""Version and backups, which an administrator checks before and after an upgrade."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -14,7 +14,7 @@ from metering import __version__
 
 @page_for(Right.MANAGE_PEOPLE)
 def installation(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """The release, its schema, the last backups and where the head of the audit log was sent."""
+    """Show the release, its schema, the last backups and the destinations of the head of the audit log."""
     context = {
         "nav": "installation", "setup": setup, "version": __version__, "pending": migrations_pending(),
         "backups": last_backups(), "anchors": anchor_states(),

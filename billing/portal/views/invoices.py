@@ -50,7 +50,7 @@ LISTED = [
 
 @page
 def invoice_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """All invoices and drafts that somebody may see, found by number or team."""
+    """List the invoices and drafts that the user may see, searched by number or team."""
     file = download_table(request, {"invoices": lambda: Table.of("invoices", with_cost_center(_found(request)), LISTED)})
     return list_page(request, setup) if file is None else file
 
@@ -62,7 +62,7 @@ def _found(request: HttpRequest) -> QuerySet[Invoice]:
 
 
 def list_page(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None) -> HttpResponse:
-    """The list; with a form that was refused, as a conflict."""
+    """Render the list; with a refused form, as a conflict."""
     invoices = _found(request)
     issued = invoices_visible(teams_visible_to(request.user)).filter(status=Invoice.Status.ISSUED)
     context = {
@@ -94,9 +94,9 @@ def invoice(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 
 
 def sections_of(document: dict[str, Any], digests: Mapping[int, str] | None = None) -> list[dict[str, Any]]:
-    """The document's lines under its own subtotals: what is printed is never added up again.
+    """Group the document's lines under its own subtotals: printed sums are never added up again.
 
-    With `digests` (by position) a line knows the page that says what it is made of.
+    With `digests` (by position) a line has the page of its parts.
     """
     known = digests or {}
     lines = [{**line, "digest": known.get(line["position"])} for line in document["lines"]]
@@ -107,7 +107,7 @@ def sections_of(document: dict[str, Any], digests: Mapping[int, str] | None = No
 
 
 def _unknown(document: Mapping[str, Any]) -> dict[str, Decimal]:
-    """What the energy and the CO2 that a document states leave out, by the names of `unknown_texts`; only what there is."""
+    """Sum what the document's energy and CO2 leave out, by the names of `unknown_texts`; only sums that exist."""
     sums: dict[str, Decimal] = defaultdict(Decimal)
     for line in document["lines"]:
         if not line_kind(line["kind"]).takes_energy or line["reason"] == UNUSED:
@@ -120,7 +120,7 @@ def _unknown(document: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def _digests(found: Invoice) -> dict[int, str]:
-    """The names of the pages of the lines, by position; a voided draft has none: its lines are those of another one."""
+    """Return the names of the lines' pages, by position; a voided draft has none: its lines are those of another one."""
     if found.status == Invoice.Status.VOID:
         return {}
     return {line.position: line.digest for line in lines_of(found)}
@@ -128,7 +128,7 @@ def _digests(found: Invoice) -> dict[int, str]:
 
 @staff_action
 def proof(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Rate the period again from its usage and say whether this document follows, to the byte."""
+    """Rate the period again from its usage, and show if this document follows to the byte."""
     found = invoice_or_404(request, pk)
     if found.period.status != BillingPeriod.Status.CLOSED or found.status == Invoice.Status.VOID:
         raise Http404(f"period {found.period.month} is not closed, or the draft was voided")
@@ -144,14 +144,14 @@ def proof(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 
 @page
 def download(request: HttpRequest, setup: BillingSetup, pk: int, kind: str) -> HttpResponse:
-    """The document as a file; a draft is marked as one."""
+    """Return the document as a file; a draft is marked as one."""
     found = invoice_or_404(request, pk)
     name = slugify(found.number or f"draft-{found.period.month}-{found.team.code}") or f"invoice-{found.pk}"
     return download_of(kind, found, name)
 
 
 def download_of(kind: str, stored: Invoice | Note, name: str) -> HttpResponse:
-    """An invoice or note as a file to keep.  Raises Http404 for another kind of file."""
+    """Return an invoice or note as a file to keep.  Raises Http404 for another kind of file."""
     if kind not in CONTENT_TYPES or (isinstance(stored, Note) and kind.startswith("consumers.")):
         raise Http404(f"no file of kind {kind!r}")
     named = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}

@@ -1,4 +1,4 @@
-"""What came late: usage of months that were closed, as it is charged in the month shown."""
+"""Late usage of closed months, as it is charged in the month shown."""
 
 from collections.abc import Iterable
 from decimal import Decimal
@@ -21,7 +21,7 @@ PAGE_SIZE = 100
 
 @page
 def late(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every line of a month for usage of earlier months, of the teams that somebody may see."""
+    """List every line of a month for usage of earlier months, of the teams that the user may see."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     found, as_of = late_lines(choice.period, teams_visible_to(request.user))
     fresh = page_freshness(request, choice.period, scope_seen(request), as_of=as_of)

@@ -1,4 +1,4 @@
-"""Documents by mail: what was sent, what failed, and who gets the documents of which team."""
+"""Documents by mail: sent and failed mails, and the billing contacts of each team."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def mail_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 class ContactForm(PageForm):
-    """An address that is to get the documents of a team."""
+    """Form of a billing contact: an address that gets the documents of a team."""
 
     team = TeamChoice(Team.objects.order_by("code"))
     address = Text(label=_("Address"), max_length=254, widget=forms.EmailInput)
@@ -61,7 +61,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
 
 @action_for(Right.CLOSE)
 def contact_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Let an address have the documents of a team."""
+    """Add an address as a billing contact of a team."""
 
     def add(**wish: Any) -> object:
         return contact_add(wish=ContactWish(**wish), actor=actor_of(request))
@@ -72,7 +72,7 @@ def contact_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action_for(Right.CLOSE)
 def contact_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """Send nothing to a contact from today on."""
+    """End a billing contact as of today."""
     form = PageForm(request.POST)
     if form.done(contact_end, contact_id=pk, until=timezone.localdate(), actor=actor_of(request)):
         return redirect("portal:mails")
@@ -80,7 +80,7 @@ def contact_stop(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResp
 
 
 class SendForm(PageForm):
-    """An issued document, and the contact that is to get it."""
+    """Form of a mail: an issued document, and the contact that gets it."""
 
     invoice = forms.ModelChoiceField(Invoice.objects.exclude(number=None), required=False)
     note = forms.ModelChoiceField(Note.objects.all(), required=False)

@@ -1,4 +1,4 @@
-"""The files of a month: all its documents as one archive, the journal for the ledger, and FOCUS."""
+"""Files of a month: all its documents as one archive, the journal for the ledger, and FOCUS."""
 
 import zipfile
 from collections.abc import Iterable
@@ -33,9 +33,9 @@ from billing.tenancy.models import BillingSetup
 
 @page
 def documents(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """Every issued document of a month that the reader may see, as PDF, CSV and XLSX in one archive.
+    """Return every issued document of a month that the reader may see, as PDF, CSV and XLSX in one archive.
 
-    Its name says where invoices of these teams are to come.
+    The name of the archive says `incomplete` if invoices of these teams are still to come.
     """
     form, period, teams = PageForm({}), period_shown(month, setup), teams_visible_to(request.user)
     asked, codes = period.month, teams.values_list("code", flat=True)
@@ -51,9 +51,9 @@ def documents(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResp
 
 @action_for(Right.CLOSE)
 def journal(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """The journal of a month's documents; from then on the ledger's acknowledgement is awaited.
+    """Return the journal of a month's documents; from then on the ledger's acknowledgement is awaited.
 
-    Its name says where the ledger has these journals already, posted with another chart.
+    The name of the file says if the ledger has these journals already, posted with another chart.
     """
     period = period_shown(month, setup)
     form = JournalForm(request.POST, files=request.FILES, key="journal-file")
@@ -83,7 +83,7 @@ def journal(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
 
 @staff_action
 def focus(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResponse:
-    """The FOCUS files of a month in one archive; those of a large month are made by a worker first."""
+    """Return the FOCUS files of a month in one archive; a worker makes those of a large month first."""
     period, form, actor = period_shown(month, setup), PageForm({}, key="focus"), actor_of(request)
 
     def ask(documents: str) -> None:

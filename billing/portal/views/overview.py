@@ -1,4 +1,4 @@
-"""A month at a glance."""
+"""Overview of a month."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ TEAM = [
 
 @page_of_anybody
 def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """What every visible team owes for a month, how much of its budget that is, and the stage of the month."""
+    """Show the charges of every visible team for a month, the use of its budget, and the stage of the month."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     teams = teams_visible_to(request.user)
@@ -70,7 +70,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _charged(rows: Iterable[Statement]) -> list[Statement]:
-    """Rows with the cost centre that their invoices name, as a journal has it, not the one that the team has now."""
+    """Return rows with the cost centre that their invoices name, as a journal has it, not the team's current one."""
     listed = list(rows)
     invoices = Invoice.objects.filter(pk__in=[row.invoice.pk for row in listed if row.invoice])
     named = dict(with_cost_center(invoices).values_list("pk", "cost_center"))
@@ -78,12 +78,12 @@ def _charged(rows: Iterable[Statement]) -> list[Statement]:
 
 
 def _named(row: Statement, wanted: str) -> bool:
-    """Whether a team is meant: by its code, its name or its cost centre."""
+    """Return True if the text is in a team's code, name or cost centre."""
     return any(wanted.casefold() in text.casefold() for text in (row.team.code, row.team.name, row.cost_center))
 
 
 def unbilled_table(months: Sequence[str], fresh: Freshness | None) -> Table:
-    """Usage of open months that is in no charge yet. `partly_priced`: a part has no price and is in no amount."""
+    """Return usage of open months that is in no charge yet. `partly_priced`: a part has no price and is in no amount."""
     cells = [
         constant("month", " ".join(months)), Column("reason", of="why"), Column("unit"), Column("quantity", "quantity"),
         Column("amount_at_list_price", "money", "amount"),
@@ -93,14 +93,14 @@ def unbilled_table(months: Sequence[str], fresh: Freshness | None) -> Table:
 
 
 def trend_table(trend: Sequence[TrendPoint]) -> Table:
-    """The months of a trend: what was invoiced, notes included, and the part of it that notes made."""
+    """Return the months of a trend: invoiced totals with notes, and the part of the notes."""
     state = Column("state", of=lambda point: "preview" if point.preview else "invoiced")
     amounts = [Column("total", "money"), Column("of_it_notes", "money", "noted")]
     return Table.of("by-month", trend, [Column("month"), state, *amounts, DATED])
 
 
 def stage_of(month: Month) -> str:
-    """Where the month stands: preview, closing, closed, or issued once all visible teams that are charged have theirs."""
+    """Return the stage of a month: preview, closing, closed, or issued once all visible charged teams have their invoice."""
     if month.preview:
         return "closing" if month.period.status == BillingPeriod.Status.CLOSING else "preview"
     invoices = month.period.invoices.filter(team__in=month.teams, shadow=False).exclude(status=Invoice.Status.VOID)

@@ -1,4 +1,4 @@
-"""Teams and owners by form: what is asked for becomes the text of a set-up file, is shown with what moves, and applied."""
+"""Forms of teams and owners: the input becomes the text of a set-up file, is previewed with its effects, and applied."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -38,9 +38,9 @@ from metering.intervals import month_of
 from metering.names import MAX_NAME_BYTES, name_problem
 
 FORM: Final = "form"
-"""What refusals call the text that a form makes."""
+"""Name of a form's text in refusals."""
 OF_OWNERS: Final = ("ownership:", "platform:", "consumers:")
-"""With which the sections begin that the page of owners shows."""
+"""First words of the sections that the page of owners shows."""
 MOST_BYTES: Final = 1024 * 1024
 TEAM: Final = [
     *columns("code", "name", "cost_center"), Column("parent", of=lambda team: team.parent.code if team.parent else ""),
@@ -49,7 +49,7 @@ TEAM: Final = [
 
 
 class Name(Line):
-    """What usage may be named, a pattern too."""
+    """Field for a name of usage, or a pattern of names."""
 
     def run_validators(self, value: str) -> None:
         if (problem := name_problem(value)) is not None:
@@ -57,7 +57,7 @@ class Name(Line):
 
 
 class TeamForm(PageForm):
-    """A team or group as the set-up file has it; a known code changes that team."""
+    """Form of a team or group as the set-up file has it; the code of a stored team changes that team."""
 
     code = Line(label=_("Code"), max_length=64)
     name = Line(label=_("Name"), max_length=200)
@@ -77,7 +77,7 @@ class TeamForm(PageForm):
     )  # fmt: skip
 
     def clean_recipient(self) -> str:
-        """Raises ValidationError for an address: nothing would ever be sent there."""
+        """Raise ValidationError for an address: nothing would ever be sent there."""
         text: str = self.cleaned_data["recipient"]
         if "@" in text:
             raise forms.ValidationError(_("is an address, and nothing is sent to it: add it as a billing contact"))
@@ -94,7 +94,7 @@ class TeamForm(PageForm):
 
 
 class EndForm(PageForm):
-    """A team that ends: who has what it owns, from which day."""
+    """Form of a team's end: the new owner of its namespaces and consumers, and the day."""
 
     team = TeamChoice()
     successor = TeamChoice(
@@ -108,14 +108,14 @@ class EndForm(PageForm):
         return self.cleaned_data
 
     def text(self) -> str:
-        """The sections that end what it owns.  Raises SetUpFileError."""
+        """Return the sections that end the team's ownership.  Raises SetUpFileError."""
         facts = self.cleaned_data
         successor = facts["successor"].code if facts["successor"] else ""
         return sections_text(team_ending(facts["team"].code, facts["day"], successor))
 
 
 class ClaimForm(PageForm):
-    """Who pays for a namespace or for a consumer of a gateway, from which day on."""
+    """Form of an owner: the team that pays for a namespace or for a gateway's consumer, and the days."""
 
     kind = forms.ChoiceField(
         label=_("What"), choices=(("namespace", _("Namespace")), ("consumer", _("Consumer of a gateway")))
@@ -129,7 +129,7 @@ class ClaimForm(PageForm):
     valid_until = Day(label=_("Ends on the morning of"), required=False, help_text=_("empty: open"))
 
     def clean(self) -> dict[str, Any]:
-        """Tokens are no use of the platform; somebody pays."""
+        """Check that one team is named, and that no consumer is the platform's: token prices recover its cost."""
         if not self.cleaned_data.get("team") and not self.cleaned_data.get("new_team") and "team" not in self.errors:
             self.add_error("team", _("choose a team, or name a new one"))
         if self.cleaned_data.get("team") and self.cleaned_data.get("new_team"):
@@ -153,7 +153,7 @@ class ClaimForm(PageForm):
 
 
 class ModeForm(PageForm):
-    """Whether a team, or every team, is charged or only shown what it would owe, from a month on."""
+    """Form of the billing mode: chargeback or showback of a team or of all, from a month on."""
 
     team = TeamChoice(required=False, empty_label=_("All teams"))
     mode = forms.ChoiceField(label=_("Billing"), choices=list(BILLING_MODE.items()))
@@ -162,24 +162,24 @@ class ModeForm(PageForm):
 
 
 class FileForm(PageForm):
-    """Teams and owners from a file: YAML as `apply` takes it, or a table of teams."""
+    """Form of teams and owners from a file: YAML as `apply` takes it, or a table of teams."""
 
     file = forms.FileField(label=_("YAML, or a table of teams (.csv)"), max_length=200)
 
     def text(self) -> str:
-        """What it declares.  Raises SetUpFileError."""
+        """Return the file's content as text of a set-up file.  Raises SetUpFileError."""
         sent = self.cleaned_data["file"]
         return file_text(sent.read(MOST_BYTES + 1), sent.name)
 
 
 class TextForm(PageForm):
-    """A text that was looked at."""
+    """Form of a text that was previewed."""
 
     text = Text(max_length=MOST_BYTES, strip=False, widget=forms.HiddenInput)
 
 
 def _of_now(team: Team) -> dict[str, Any]:
-    """The facts of a team that its form shows: of a dated one that of now."""
+    """Return the facts of a team for its form: of a dated fact the current value."""
     now = {fact: getattr(team, fact) for fact in ("cost_center", "department", "legal_entity")}
     return {**teams_declared([team])[0], **now, "parent": team.parent.code if team.parent else None}
 
@@ -189,7 +189,7 @@ FORMS: Final[Mapping[str, type[PageForm]]] = {"team": TeamForm, "end": EndForm, 
 
 @page
 def teams(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Teams and groups, with the forms that change them."""
+    """List teams and groups, with the forms that change them."""
     return _teams(request, setup)
 
 
@@ -214,7 +214,7 @@ def _teams(request: HttpRequest, setup: BillingSetup, refused: PageForm | None =
 
 @action_for(Right.APPROVE)
 def mode(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Charge teams, or only show them what they would owe, from an open month on."""
+    """Set chargeback or showback of teams, from an open month on."""
 
     def put(team: Team | None, **facts: Any) -> object:
         teams = Team.objects.filter(is_group=False).order_by("code").values_list("code", flat=True)
@@ -226,7 +226,7 @@ def mode(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @page_for(Right.OPERATE)
 def claim(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Who is to pay for a namespace or consumer; the address may say which, and from when."""
+    """Show the form of an owner of a namespace or consumer; the address may fill its fields."""
     asked = {name: request.GET.get(name, "") for name in ("kind", "place", "name", "team", "valid_from")}
     return _claim(request, setup, ClaimForm(key="claim", initial={name: value for name, value in asked.items() if value}))
 
@@ -238,7 +238,7 @@ def _claim(request: HttpRequest, setup: BillingSetup, form: PageForm) -> HttpRes
 
 @action_for(Right.OPERATE)
 def owners_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpResponse:
-    """What a form would change, and what moves with it in open months; nothing is stored."""
+    """Preview the changes of a form, and their effects in open months; nothing is stored."""
     if kind not in FORMS:
         raise Http404(f"no form {kind!r}")
     form = FORMS[kind](request.POST, files=request.FILES, key=kind)
@@ -256,7 +256,7 @@ def owners_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpRes
 def looked_at(
     request: HttpRequest, form: Any, preview: Callable[..., Preview], periods: Sequence[BillingPeriod]
 ) -> dict[str, Any] | None:
-    """What `preview.html` shows of the text that a form makes; None where it is refused."""
+    """Return the context of `preview.html` for the text that a form makes; None if it is refused."""
 
     def look(**_facts: Any) -> tuple[str, Preview]:
         text = form.text()
@@ -273,7 +273,7 @@ def looked_at(
 
 @action_for(Right.OPERATE)
 def owners_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Apply a text that was looked at."""
+    """Apply a text that was previewed."""
     form = TextForm(request.POST, key="text")
     if form.done(owners_apply, name=FORM, actor=actor_of(request)):
         of_owners = any(line.startswith(OF_OWNERS) for line in form.cleaned_data["text"].splitlines())

@@ -1,4 +1,4 @@
-"""People and access: accounts, their roles, and the API tokens that stand for them."""
+"""People and access: accounts, their roles, and the API tokens that act for them."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -73,7 +73,7 @@ class AccountForm(PageForm):
 
 
 class RoleForm(PageForm):
-    """A role for somebody, for all teams or for one."""
+    """Form of a role of a user, for all teams or for one."""
 
     user_id = forms.ModelChoiceField(
         User.objects.filter(is_active=True).order_by("username"), label=_("Person"), empty_label=_("Choose")
@@ -86,7 +86,7 @@ class RoleForm(PageForm):
 
 
 class OwnTokenForm(PageForm):
-    """A new API token of the reader, who needs nobody else for it."""
+    """Form of a new API token of the reader, who needs no other person for it."""
 
     name = Line(label=_("Purpose"), max_length=200)
     scopes = forms.MultipleChoiceField(label=_("Scopes"), widget=forms.CheckboxSelectMultiple)
@@ -98,7 +98,7 @@ class OwnTokenForm(PageForm):
         self.offer(actor)
 
     def offer(self, actor: Actor) -> None:
-        """Leave to choose what the reader may have."""
+        """Offer the scopes and teams that the reader may have."""
         self._scopes(scopes_of_own(actor))
         teams: Any = self.fields["team"]
         teams.queryset = actor.access.teams(Right.READ).order_by("code")
@@ -109,7 +109,7 @@ class OwnTokenForm(PageForm):
 
 
 class TokenForm(OwnTokenForm):
-    """A new API token of the reader or of nobody: who makes one sees it, and could act in the name of its owner."""
+    """Form of a new API token of the reader or of no owner: its maker sees it, and could act in the name of its owner."""
 
     source = Line(label=_("Only for source or cluster"), max_length=512, required=False)
     owner = forms.ModelChoiceField(
@@ -119,7 +119,7 @@ class TokenForm(OwnTokenForm):
     field_order = ("name", "scopes", "source", "team", "owner", "days")
 
     def offer(self, actor: Actor) -> None:
-        """Every scope; the reader is the owner unless they choose nobody."""
+        """Offer every scope; the reader is the owner unless they choose none."""
         self._scopes(SCOPES)
         owner: Any = self.fields["owner"]
         owner.queryset, owner.initial = User.objects.filter(username=actor), actor
@@ -127,7 +127,7 @@ class TokenForm(OwnTokenForm):
 
 @page_for(Right.MANAGE_PEOPLE)
 def people(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Everybody with their roles, and every token that is in force."""
+    """List all accounts with their roles, and every token in force."""
     tables = {
         "people": lambda: Table.of("people", _people(request), PERSON),
         "tokens": lambda: Table.of("api-tokens", _tokens(), TOKEN),
@@ -138,7 +138,7 @@ def people(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action_for(Right.MANAGE_PEOPLE)
 def account_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Make a local account: its mail address gets an invitation, or its first password is shown once."""
+    """Create a local account: its mail address gets an invitation, or its first password is shown once."""
     form = AccountForm(request.POST)
     invite = settings.MAIL_CONFIGURED and bool(settings.PORTAL_URL and request.POST.get("email", "").strip())
     done = form.done(account_create, actor=actor_of(request), invite=invite)
@@ -170,7 +170,7 @@ def role_end(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse
 
 @action_for(Right.MANAGE_PEOPLE)
 def token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Make a token; it is shown once."""
+    """Create a token; it is shown once."""
     form = TokenForm(actor_of(request), request.POST)
     done = form.done(token_made, actor=actor_of(request))
     return _page(request, setup, made=form.made) if done else _page(request, setup, form)
@@ -178,7 +178,7 @@ def token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action_for(Right.MANAGE_PEOPLE)
 def token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """End a token at once, or make another one in its place: of somebody else's nobody sees the new one."""
+    """Revoke a token or replace it; a token of another user cannot be replaced, since the page would show the new one."""
     own = Q(owner=None) | Q(owner_id=request.user.pk)
     token = _tokens().filter(own if step == "rotate" else Q(), pk=pk).first()
     return _token_step(request, setup, token, step, _page, "portal:people")
@@ -200,14 +200,14 @@ def _token_step(
 
 @page
 def own_tokens(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """The tokens of the reader that are in force."""
+    """List the tokens of the reader that are in force."""
     file = download(request, {"tokens": lambda: Table.of("api-tokens", _own_tokens(request), TOKEN)})
     return _own_page(request, setup) if file is None else file
 
 
 @action
 def own_token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Make a token of the reader; it is shown once."""
+    """Create a token of the reader; it is shown once."""
     actor = actor_of(request)
     form = OwnTokenForm(actor, request.POST)
     done = form.done(token_made, actor=actor, owner=actor.account)
@@ -216,13 +216,13 @@ def own_token_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action
 def own_token_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) -> HttpResponse:
-    """End a token of the reader at once, or make another one in its place."""
+    """Revoke a token of the reader, or replace it."""
     token = _own_tokens(request).filter(pk=pk).first()
     return _token_step(request, setup, token, step, _own_page, "portal:own_tokens")
 
 
 def token_made(*, days: int, **facts: Any) -> tuple[ApiToken, str]:
-    """A new token that ends after so many days."""
+    """Create an API token that ends after `days` days."""
     return api_token_create(**facts, expires_at=timezone.now() + timedelta(days=days))
 
 
@@ -260,7 +260,7 @@ def _duties(person: User) -> list[str]:
 def _page(
     request: HttpRequest, setup: BillingSetup, refused: PageForm | None = None, made: tuple[Any, str] | None = None
 ) -> HttpResponse:
-    """The page; `made`: an account or token with its secret, which is shown this once."""
+    """Render the page; `made`: an account or token with its secret, which is shown this once."""
     shown = page_shown(request, _people(request))
     subject, secret = made or (None, "")
     context = {

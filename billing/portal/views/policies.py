@@ -1,4 +1,4 @@
-"""Policies, carbon factors and how it bills, by form: what is asked for is shown with what it moves in open months, and then
+"""Forms of policies, carbon factors and the billing set-up: the input is previewed with its effects in open months, and then
 stored.
 """
 
@@ -34,7 +34,7 @@ POLICY: Final = [
 
 @staff_page
 def policies(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every policy and carbon factor, with the forms that add one."""
+    """Show every policy and carbon factor, with the forms that add one."""
     return _page(request, setup)
 
 
@@ -53,13 +53,13 @@ def _page(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
 
 
 def _source_words(source: str) -> str:
-    """Where figures come from; the basis of a known factor in the language of the reader."""
+    """Return the source of figures; the basis of a known factor is in the language of the reader."""
     place, comma, basis = source.rpartition(", ")
     return f"{place}{comma}{BASIS[basis]}" if basis in BASIS else source
 
 
 def _form(kind: str, setup: BillingSetup, stored: Any, data: Any = None) -> Any:
-    """A form of that kind, with what the latest policy of its section says."""
+    """Return a form of that kind, filled with the latest policy of its section."""
     if kind == "billing":
         return FORMS[kind](data, latest=billing_declared(setup))
     latest = next(reversed(stored.get(SECTION_OF.get(kind, ""), ())), None)
@@ -68,7 +68,7 @@ def _form(kind: str, setup: BillingSetup, stored: Any, data: Any = None) -> Any:
 
 @action_for(Right.OPERATE)
 def policy_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpResponse:
-    """What a form would change, and what moves with it in open months; nothing is stored."""
+    """Preview the changes of a form, and their effects in open months; nothing is stored."""
     if kind not in FORMS:
         raise Http404(f"no form {kind!r}")
     form = _form(kind, setup, policies_declared(setup.zone), request.POST)
@@ -84,7 +84,7 @@ def policy_look(request: HttpRequest, setup: BillingSetup, kind: str) -> HttpRes
 
 
 def _nothing_moves(periods: Sequence[BillingPeriod], begins: datetime | None) -> str:
-    """Why no amount of the months changes: that a policy begins after every one of them, if it does."""
+    """Return the reason why no amount changes, such as a policy that begins after every open month."""
     if begins is None or any(begins < period.end for period in periods):
         return gettext("No amount of an open month changes.")
     text = gettext("It begins on %(begins)s, after the last open month: there is no month to compare.")
@@ -93,7 +93,7 @@ def _nothing_moves(periods: Sequence[BillingPeriod], begins: datetime | None) ->
 
 @action_for(Right.OPERATE)
 def policy_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Apply a text that was looked at."""
+    """Apply a text that was previewed."""
     form = TextForm(request.POST, key="text")
     done = form.done(policies_apply, name=FORM, actor=actor_of(request))
     return redirect("portal:policies") if done else _page(request, setup, form)

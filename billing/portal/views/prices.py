@@ -1,4 +1,4 @@
-"""Price lists: published versions, drafts on their way to approval, comparisons, and what a draft would have done."""
+"""Price lists: published versions, drafts before approval, comparisons, and the effect of a draft on a past month."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -78,7 +78,7 @@ POLICY = [
 
 @page
 def prices(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Every price version with its validity, the efficiency policies, and for some the drafts."""
+    """Show every price version with its validity, the efficiency policies, and for readers of costs the drafts."""
     sees_drafts = access_of(request.user).may(Right.READ_COSTS)
     lists = [(version, shown_version(version)) for version in published_versions()]
     drafts = open_drafts() if sees_drafts else []
@@ -97,14 +97,14 @@ def prices(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _unpriced() -> list[str]:
-    """What the last checks of open months found without a price, each once."""
+    """Return the items that the last checks of open months found without a price, each once."""
     found = (item for row in MonthFindings.objects.all() for item in findings_in(row))
     return sorted({item.subject for item in found if item.kind == "unpriced"})
 
 
 @page
 def version(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """One published version: its prices, what changed with it, who made and who approved it."""
+    """Show one published version: its prices, the changes that it made, its makers and approvers."""
     found = get_object_or_404(published_versions(), pk=pk)
     before, changes = changes_of(found)
     draft, shown = getattr(found, "draft", None), shown_version(found)
@@ -124,7 +124,7 @@ def version(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 
 @page_for(Right.READ_COSTS)
 def draft(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """One draft: its prices and what they change, and the steps that the reader may take."""
+    """Show one draft: its prices and what they change, and the steps that the reader may take."""
     found = get_object_or_404(PriceDraft, pk=pk)
     tables = {
         "prices": lambda: _list_table([(found.name, shown_draft(found))]),
@@ -161,9 +161,9 @@ def _draft_page(
 
 @form_page_for(Right.EDIT_PRICES)
 def draft_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """A new draft, begun from the newest published version or the one asked for; the first from what was reported.
+    """Show a new draft, copied from the newest published version or the one in the address; the first from reported usage.
 
-    Where usage of open time has no price (`add`), from the list in force, with a row for it and from its first hour on.
+    With `add` and usage of open time without a price: from the list in force, with rows for it, from its first hour on.
     """
     if request.method == "POST":
         return _store(request, setup, None)
@@ -239,7 +239,7 @@ def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
 
 @page_for(Right.READ_COSTS)
 def draft_effect(request: HtmxRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """What a draft would have done to the real usage of a month, per team and SKU."""
+    """Show the effect of a draft on the real usage of a month, per team and SKU."""
     found, month = get_object_or_404(PriceDraft, pk=pk), request.GET.get("month") or last_month(timezone.now())
     try:
         effect = month_effect(period=period_of(month), prices=plain_version(found))
@@ -295,7 +295,7 @@ def price_file(request: HttpRequest, setup: BillingSetup, kind: str, pk: int) ->
 
 
 def _list_table(lists: Iterable[tuple[str, ShownList]]) -> Table:
-    """Every price of the lists, one a row."""
+    """Return every price of the lists, one a row."""
     names = ("list", "accelerator", "resource", "model", "token_class", "unit", "cost_sheet")
     rows: list[Row] = []
     for name, shown in lists:
@@ -315,7 +315,7 @@ def _sheet_name(sheet: CostSheet | TokenCostSheet | None) -> str | None:
 
 
 def _sheet_tables(one: SheetChange, old: str, new: str) -> tuple[SheetChange, Table, Table]:
-    """A sheet with its components and its differing inputs, as the page shows them."""
+    """Return a sheet with its components and its differing inputs as tables of the page."""
     sides = [Column("old", "price", heading=old), Column("new", "price", heading=new)]
     prices = [cost.price if cost else None for cost in (one.old, one.new)]
     components = Table(
@@ -331,7 +331,7 @@ def _sheet_tables(one: SheetChange, old: str, new: str) -> tuple[SheetChange, Ta
 
 
 def _sheets_table(sheets: Iterable[SheetChange]) -> Table:
-    """Components and differing inputs of the cost sheets behind two lists, as the page writes them."""
+    """Return components and differing inputs of the cost sheets behind two lists, as the page writes them."""
     rows: list[Row] = []
     for one in sheets:
         rows += [[one.accelerator, "component", *parts] for parts in one.components]
@@ -340,7 +340,7 @@ def _sheets_table(sheets: Iterable[SheetChange]) -> Table:
 
 
 def _effect_table(effect: PriceEffect | None, month: str) -> Table:
-    """What each team would have been charged for each SKU."""
+    """Return the charges of each team for each SKU, as they were and with the list."""
     parts = [part for row in effect.by_team for part in effect.of_team(row.key.team)] if effect else []
     facts = [
         constant("month", month), *(Column(name, of=f"key.{name}") for name in ("team", "kind", "sku", "token_class")),

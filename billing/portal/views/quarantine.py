@@ -1,4 +1,4 @@
-"""Quarantine: what could not enter the ledger, by cause and record by record, and what becomes of it."""
+"""Quarantine: records that could not enter the ledger, by cause and one by one, with the decision on each."""
 
 from typing import Any
 
@@ -37,9 +37,9 @@ def _why() -> Text:
 
 
 class DecisionForm(PageForm):
-    """What becomes of a record: taken in, corrected or as it came, or dismissed; and why.
+    """Form of the decision on a record: replayed, corrected or as it came, or dismissed; and why.
 
-    `rows`: the fields of the record; without them it is one text.
+    `rows`: the fields of the record; without them the record is one text.
     """
 
     action = forms.ChoiceField(choices=ACTIONS)
@@ -61,17 +61,17 @@ class DecisionForm(PageForm):
 
     @staticmethod
     def name_of_row(number: int) -> str:
-        """The name of the input of a field of the record: a field may be called anything."""
+        """Return the name of the input for a field of the record, because a field may have any name."""
         return f"value-{number}"
 
     @property
     def shown(self) -> list[tuple[RecordField, Any]]:
-        """The fields with their inputs."""
+        """Return the fields with their inputs."""
         return [(row, self[self.name_of_row(number)]) for number, row in enumerate(self.rows or ())]
 
     @property
     def corrected(self) -> str | None:
-        """The record as it is to be taken in, None for as it came.  Raises ReplayError."""
+        """Return the corrected record to replay, None for the original.  Raises ReplayError."""
         if self.as_text:
             return self.cleaned_data["record"] or None
         typed = {row.name: self.cleaned_data[self.name_of_row(number)] for number, row in enumerate(self.rows or ())}
@@ -79,7 +79,7 @@ class DecisionForm(PageForm):
 
 
 class CauseForm(PageForm):
-    """What becomes of all open records of one cause, and why."""
+    """Form of the decision on all open records of one cause, and why."""
 
     known_by = ("reason", "door", "reporter")
     reason = Text(widget=forms.HiddenInput)
@@ -91,7 +91,7 @@ class CauseForm(PageForm):
 
 @staff_page
 def quarantine(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Records that could not enter the ledger, with the reason."""
+    """List the records that could not enter the ledger, with the reason."""
     status = _status(request)
     tables = {
         "records": lambda: Table.of("quarantine", quarantined(status, None)[0], RECORD),
@@ -122,7 +122,7 @@ def _list(request: HttpRequest, setup: BillingSetup, refused: PageForm | None = 
 
 @action_for(Right.OPERATE)
 def decide_cause(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Take in or dismiss all open records of one cause; what is refused again stays."""
+    """Replay or dismiss all open records of one cause; records that are refused again stay."""
 
     def decide(action: str, reason: str, door: str, reporter: str, why: str) -> object:
         return quarantine_decide_all(
@@ -141,7 +141,7 @@ def decide_cause(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @form_page_for(Right.READ)
 def record(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
-    """A record as a form, beside what the ledger has; sent, it is taken in or dismissed."""
+    """Show a record as a form, beside the ledger's; a POST replays or dismisses it."""
     if request.method == "POST" and not access_of(request.user).may(Right.OPERATE):
         raise PermissionDenied
     entry = get_object_or_404(QuarantinedRecord, pk=pk)
@@ -162,7 +162,7 @@ def record(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 
 
 def _fields(entry: QuarantinedRecord) -> tuple[list[RecordField] | None, Message | None]:
-    """The fields, and why those of the ledger are not beside them where its archive cannot be read."""
+    """Return the fields, and the reason why those of the ledger are missing if its archive cannot be read."""
     try:
         return record_fields(entry, timezone.now()), None
     except UnreadableArchiveError as error:

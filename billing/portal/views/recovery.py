@@ -1,4 +1,4 @@
-"""Finance: does what we bill cover what the compute costs?"""
+"""Recovery of the cost of compute by what is billed, for finance."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from billing.usage.scope import EVERYTHING
 
 @page_for(Right.READ_COSTS)
 def recovery(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Recovery of each pool, idle and capacity, token price against cost, and the months beside each other."""
+    """Show the recovery of each pool, idle and capacity, token price against cost, and the months beside each other."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     teams = teams_visible_to(request.user)
     month = month_facets(choice.period, teams)

@@ -1,4 +1,4 @@
-"""Ownership: who pays for what, since when, and what nobody owns."""
+"""Ownership: the payers of namespaces and consumers with their dates, and usage without an owner."""
 
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
@@ -54,7 +54,7 @@ def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _unowned(request: HttpRequest, setup: BillingSetup) -> tuple[str, list[Unowned]]:
-    """What nobody owns of the month asked for, else of the newest with usage; nothing for who sees only their own teams."""
+    """Return unowned usage of the month in the address, else of the newest with usage; none for readers of some teams."""
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     if not access_of(request.user).may(Right.READ) or choice.period.status == BillingPeriod.Status.CLOSED:
         return choice.month, []

@@ -30,7 +30,7 @@ VIEW = [
 
 
 class ViewForm(PageForm):
-    """A name for what the address asks, and the team that finds it too."""
+    """Form of a view: a name for the query of the address, and a team that shares it."""
 
     query = forms.CharField(widget=forms.HiddenInput, required=False, max_length=20_000)
     name = Line(label=_("Name"), max_length=100)
@@ -38,14 +38,14 @@ class ViewForm(PageForm):
 
     @classmethod
     def of(cls, request: HttpRequest, data: Any = None, **initial: Any) -> "ViewForm":
-        """With the teams of the reader."""
+        """Return the form with the teams of the reader."""
         form = cls(data, initial=initial)
         teams: Any = form.fields["team"]
         teams.queryset = teams_visible_to(request.user).order_by("code")
         return form
 
     def clean_query(self) -> str:
-        """What can be asked, written as the explorer writes it."""
+        """Return the query in the explorer's own notation."""
         try:
             return query_of(QueryDict(self.cleaned_data["query"]), timezone.localdate(), settings.FISCAL_YEAR_START).address
         except QueryError as error:
@@ -53,7 +53,7 @@ class ViewForm(PageForm):
 
 
 class ReportForm(PageForm):
-    """Where a view is sent, how often, and at what hour."""
+    """Form of a view's report: its channel, its cadence and its hour."""
 
     channel = forms.ModelChoiceField(Channel.objects.none(), label=_("Channel"), empty_label=_("choose"))
     cadence = forms.ChoiceField(label=_("How often"), choices=list(CADENCE.items()), initial="weekly")
@@ -61,7 +61,7 @@ class ReportForm(PageForm):
 
     @classmethod
     def of(cls, request: HttpRequest, view: SavedView, data: Any = None) -> "ReportForm":
-        """With the channels that the reader may send to."""
+        """Return the form with the channels that the reader may send to."""
         form = cls(data, key=view.pk)
         channels: Any = form.fields["channel"]
         channels.queryset = services.channels_allowed(reader_of(request))
@@ -70,7 +70,7 @@ class ReportForm(PageForm):
 
 @page
 def saved_views(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """The views of the reader, and those that their teams share; with the reports of one's own."""
+    """List the views of the reader, and those that their teams share; with the reports of the reader's own views."""
     tables = {"views": lambda: Table.of("explorer-views", services.views_seen(reader_of(request)), VIEW)}
     file = download(request, tables)
     return _page(request, setup) if file is None else file
@@ -95,7 +95,7 @@ def _page(
 
 @action
 def view_new(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Keep a question under a name."""
+    """Store a query under a name."""
     form = ViewForm.of(request, request.POST)
     if form.done(services.view_put, owner=reader_of(request), actor=actor_of(request)):
         return redirect("portal:saved_views")

@@ -1,4 +1,4 @@
-"""Agents and sources: who is alive, how far each has reported, and what is missing."""
+"""Agents and sources: the state of each, the end of its reports, and gaps of metering."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render

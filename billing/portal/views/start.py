@@ -1,4 +1,4 @@
-"""First run: from an empty installation to the first bill, each step looked at while somebody works on it."""
+"""First run: steps from an empty installation to the first bill, with their state while a user works on them."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,9 +32,9 @@ from billing.usage.store.hours import hours_used
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Somebody who reports: a cluster's agent or a gateway; `seconds` since it was heard, None where never.
+    """Reporter of usage: a cluster's agent or a gateway; `seconds` since its last contact, None for never.
 
-    tolerated: after how long without a report it counts as silent.
+    tolerated: time without a report after which it counts as silent.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Reporter:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step by name: whether it is done, and what shows it."""
+    """Step by name: its state, and the facts that show it."""
 
     name: str
     done: bool
@@ -57,7 +57,7 @@ class Step:
 
 
 def steps(now: datetime) -> list[Step]:
-    """Every step in its order, looked at anew."""
+    """Return every step in order, read from the database each time."""
     setup = BillingSetup.objects.first()
     codes = list(Team.objects.filter(is_group=False).values_list("code", flat=True)[:6])
     clusters, gateways = _clusters(now), _gateways(now)
@@ -85,7 +85,7 @@ def _clusters(now: datetime) -> list[Reporter]:
 
 
 def _gateways(now: datetime) -> list[Reporter]:
-    """Gateways by the tokens that were made for one source; clusters' agents have a watermark and are left out."""
+    """Return gateways by the tokens made for one source; clusters' agents have a watermark and are left out."""
     clusters = set(AgentWatermark.objects.values_list("cluster", flat=True))
     return [
         Reporter(source, None if at is None else _age(at, now), SILENT_AFTER)
@@ -101,13 +101,13 @@ def _age(at: datetime, now: datetime) -> int:
 @never_cache
 @login_required
 def start(request: HtmxRequest) -> HttpResponse:
-    """The steps; `part=steps` is asked for again every few seconds. Stands before any set-up exists."""
+    """Show the steps; the page requests `part=steps` every few seconds. Works before any set-up exists."""
     _operators_only(request)
     return _shown(request, SetupForm())
 
 
 def _alone(request: HttpRequest) -> bool:
-    """Whether nobody else may approve what the reader made."""
+    """Return True if no other user may approve the work of the reader."""
     return not _holders(Right.APPROVE).exclude(pk=reader_of(request).pk).exists()
 
 
@@ -138,7 +138,7 @@ def _shown(request: HtmxRequest, form: SetupForm) -> HttpResponse:
 @require_POST
 @login_required
 def start_billing(request: HtmxRequest) -> HttpResponse:
-    """Store how this installation bills, once; later it is changed on the page of policies."""
+    """Store the billing set-up of this installation, once; later it is changed on the page of policies."""
     _operators_only(request)
     if BillingSetup.objects.exists():
         text = gettext("The billing set-up exists already: change it on the page Policies.")

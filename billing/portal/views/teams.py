@@ -1,4 +1,4 @@
-"""A team's month, down to single holds of devices and single requests."""
+"""Pages of a team's month, down to single allocations and single requests."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ VERDICT = [
 
 @page
 def team(request: HttpRequest, setup: BillingSetup, code: str) -> HttpResponse:
-    """The lines of a team's month by kind and place, with the verdicts behind its efficiency lines."""
+    """Show the lines of a team's month by kind and place, with the verdicts behind its efficiency lines."""
     found = team_or_404(request, code)
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
@@ -89,7 +89,7 @@ def _line_table(statement: Statement, month: str) -> Table:
 
 
 def _statement(request: HttpRequest, team: Team, period: BillingPeriod) -> tuple[MonthStatements, Statement]:
-    """What the team is charged, or only shown, as the address asks; else what has usage of the month itself."""
+    """Return the charged or showback statement as in the address; else the one with usage of the month itself."""
     month = month_statements(period, teams_visible_to(request.user).filter(pk=team.pk))
     mode = request.GET.get("mode") or ("shadow" if month.is_shown else "chargeback")
     asked = [item for item in month.statements if item.shadow == (mode == "shadow")]
@@ -98,12 +98,12 @@ def _statement(request: HttpRequest, team: Team, period: BillingPeriod) -> tuple
 
 @page
 def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> HttpResponse:
-    """One line and what it is made of; `workload`, `day` and `hour` open the level below."""
+    """Show one line and its parts; `workload`, `day` and `hour` open the level below."""
     found = team_or_404(request, code)
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     period = choice.period
     month, statement = _statement(request, found, period)
-    statement = next((item for item in month.statements if item.line(digest)), statement)  # charged, or only shown
+    statement = next((item for item in month.statements if item.line(digest)), statement)  # charged or showback
     shown = statement.line(digest)
     if shown is None:
         raise Http404(f"team {code} has no line {digest} in {choice.month}")
@@ -120,7 +120,7 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
         try:
             _token_levels(context, request, shown, period)
         except UnreadableArchiveError as error:
-            if "as" in request.GET:  # a file says nothing beside its rows
+            if "as" in request.GET:  # a file has no place for a message beside its rows
                 raise
             context["unreadable"] = error.message
     else:
@@ -135,7 +135,7 @@ def line(request: HttpRequest, setup: BillingSetup, code: str, digest: str) -> H
 
 
 def _idle(month: MonthStatements, team: Team, line: StatementLine, period: BillingPeriod) -> dict[str, Any]:
-    """The pool's idle time, the team's part, and the price of the policy: what the amount follows from."""
+    """Return the pool's idle time, the team's part, and the price of the policy, from which the amount follows."""
     pool = (line.key.cluster, line.key.accelerator)
     policy = allocation_policy_at(period.start)
     rule = policy.rule_of(*pool) if policy else None
@@ -167,7 +167,7 @@ def _made(verdict: AnyVerdict, line: StatementLine) -> bool:
 
 
 def _token_levels(found: dict[str, Any], request: HttpRequest, line: StatementLine, period: BillingPeriod) -> None:
-    """Put into `found` what the address asks for, and each level above it.  Raises UnreadableArchiveError."""
+    """Put the level of the address into `found`, and each level above it.  Raises UnreadableArchiveError."""
     month = found["month"]
     scope = drilldown.scope_of(line, period, month.reference_data, kept=month.as_of is not None)
     by_day = drilldown.days_of_tokens(line, scope)

@@ -1,4 +1,4 @@
-"""The token workbench: a load test, stored or uploaded, its runs under the bounds of the service, methods side by side."""
+"""Token workbench: a load test, stored or uploaded, its runs under the bounds of the service, methods side by side."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ SHOWN_SHEETS = 500
 
 @page_for(Right.READ_COSTS)
 def token_workbench(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """What 1M tokens of a model cost by each method; the address holds every term."""
+    """Show the cost of 1M tokens of a model by each method; the address holds every term."""
     name = request.GET.get("sheet", "") or next(iter(_sheets()), "")
     given = sheet_asked(_stored(name).inputs, request.GET) if name else None
     return _page(request, setup, given, sheet_name=name)
@@ -30,7 +30,7 @@ def token_workbench(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @action_for(Right.READ_COSTS)
 def token_report(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """The same of reports in files, or of those that the page keeps already under other terms; nothing is stored."""
+    """Show the workbench of reports in files, or of the page's own reports under other terms; nothing is stored."""
     form = ReportForm(request.POST, request.FILES.getlist("file"))
     given = _asked(form, setup, request.POST) if form.is_valid() else None
     return _page(request, setup, given, upload=form, report=kept_text(form.reports) if given else "")

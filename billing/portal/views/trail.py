@@ -1,4 +1,4 @@
-"""Finding things: any document, and who changed what and why."""
+"""Search of documents, and the audit log of changes with their actors and reasons."""
 
 from typing import Any
 
@@ -36,9 +36,9 @@ ENTRY = [
 
 @page
 def search(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
-    """Documents by number, team, month, amount or reference outside; every word must fit.
+    """Search documents by number, team, month, amount or external reference; every word must match.
 
-    The search of every page asks for a part: a little of everything that its reader may see.
+    With htmx the search of every page gets a part: a few hits of every kind that its reader may see.
     """
     wanted = request.GET.get("q", "").strip()
     if request.htmx:
@@ -61,7 +61,7 @@ def _everything(request: HttpRequest, setup: BillingSetup, wanted: str) -> HttpR
 
 @page_for(Right.READ_AUDIT)
 def audit(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """The audit log under filters, with before and after."""
+    """Show the audit log under filters, with before and after."""
     asked = asked_in(request.GET)
     found = entries(asked, setup.zone)
     if (file := download(request, {"audit": lambda: Table.of("audit", found[:IN_A_FILE], ENTRY)})) is not None:

@@ -1,4 +1,4 @@
-"""The price workbench (edit a cost sheet, see what follows, save it as a draft) and the planner of training runs."""
+"""Price workbench (edit a cost sheet, see its results, save it as a draft) and the planner of training runs."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ SHOWN_SHEETS = 500
 
 @page_for(Right.READ_COSTS)
 def workbench(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
-    """A cost sheet, its price and what moves it; the address holds every input."""
+    """Show a cost sheet, its price and the effect of each input; the address holds every input."""
     context = _context(request, setup, request.GET)
     if (file := download(request, context["tables"])) is not None:
         return file
@@ -78,7 +78,7 @@ def _context(request: HttpRequest, setup: BillingSetup, asked: Any) -> dict[str,
 
 @page_for(Right.READ_COSTS)
 def workbench_effect(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
-    """What a month would have cost with the sheet of the address, per team; the rest as published."""
+    """Show the cost of a month by team with the sheet of the address; every other price stays as published."""
     values, month = form_values(request.GET, None), _month(request.GET)
     effect, form = None, SheetForm(values)
     try:
@@ -99,7 +99,7 @@ def workbench_effect(request: HtmxRequest, setup: BillingSetup) -> HttpResponse:
 
 
 def _month(asked: Any) -> str:
-    """The month asked for, else the last one that is over."""
+    """Return the month in the address, else the last one that is over.  Raises Http404."""
     month = str(asked.get("month") or last_month(timezone.now()))
     if "\0" in month:
         raise Http404("a month has no NUL character")
@@ -108,7 +108,7 @@ def _month(asked: Any) -> str:
 
 @action_for(Right.READ_COSTS)
 def workbench_upload(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """Open a YAML or JSON sheet from a file: nothing is stored, a refusal loses nothing."""
+    """Open a YAML or JSON sheet from a file: nothing is stored, and a refused sheet stays in the form."""
     values, refusals = uploaded_values(request.FILES.get("file"))
     context = _context(request, setup, values)
     if refusals:
@@ -130,7 +130,7 @@ def workbench_save(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 
 @page
 def planner(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
-    """What a training run takes: low, base and high; the address holds every input."""
+    """Show the needs of a training run: low, base and high; the address holds every input."""
     prices, now = published_prices(), timezone.now()
     values = planner_values(request.GET, prices, lambda accelerator: own_mfu_p90(accelerator, now))
     plan = planned(values, PolicyBook().at(now)) if "tokens" in request.GET else None
