@@ -127,6 +127,7 @@ def _refuse_nul(request: HttpRequest, named: dict[str, Any]) -> None:
 
 def rights(request: HttpRequest) -> dict[str, Any]:
     """Return `may.close` and the like for templates: rights held for the whole installation (a context processor)."""
+    # a request that fails before the authentication middleware has no user
     return {"may": access_of(request.user).granted} if hasattr(request, "user") else {}
 
 

@@ -170,6 +170,7 @@ class Board:
     def scope(self) -> Scope:
         names = {"cluster": self.filters.site, "namespace": self.filters.namespace}
         names |= {name: getattr(self.filters, name) for name in ("accelerator", "model", "consumer")}
+        # a filter is an exact name: a `*` in it must not match as the pattern of a scope would
         patterns = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
         return Scope(frozenset(self.codes), **patterns)
 

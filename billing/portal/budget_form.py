@@ -36,6 +36,7 @@ class Amount(forms.CharField):
 
     def to_python(self, value: Any) -> Any:
         text = str(value or "").strip()
+        # 0 is refused below, and so is any text that is no amount
         amount = Decimal(text.replace(",", "")) if AMOUNT.fullmatch(text) else Decimal(0)
         if text and not 0 < amount <= MOST_AMOUNT:
             raise forms.ValidationError(amount_rule())
@@ -60,6 +61,7 @@ class Percents(forms.CharField):
     def to_python(self, value: Any) -> Any:
         words = [word for word in re.split(r"[\s,;，、；%]+", str(value or "")) if word]
         plain = all(word.isdecimal() and len(word) <= len(str(MOST_PERCENT)) for word in words)
+        # 0 is refused below, and so is any word that is no number
         percents = sorted({int(word) for word in words}) if plain else [0]
         if any(not 1 <= percent <= MOST_PERCENT for percent in percents):
             raise forms.ValidationError(gettext("must be whole percents from 1 to %(most)s") % {"most": MOST_PERCENT})

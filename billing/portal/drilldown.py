@@ -233,6 +233,7 @@ def requests(line: StatementLine, scope: Scope, day: date, hour: datetime, share
     ranges = token_ranges(part, scope.reference_data, line.key, {name.source for name in names})
     rows = requests_of(ranges, names, part.epochs, line.key.token_class, ROWS_SHOWN)
     rows = [row | ({"tags": _tags_text(row["tags"])} if "tags" in row else {}) for row in rows]
+    # the first row carries number and usage of all requests of the hour
     left_out = rows[0]["number"] - len(rows) if rows else 0
     if left_out:
         rows.append({"usage": rows[0]["usage_of_all"] - sum(row["usage"] for row in rows)})

@@ -21,6 +21,7 @@ def groups_table(found: Explored, called: Mapping[str, str]) -> Table:
 
     def cell(column: str, group: Group) -> Cell:
         if column == "share":
+            # a fraction, because the cell is rounded once, where the file is written
             return Fraction(group.total) / Fraction(whole) if whole else None
         return group.cell(column)
 

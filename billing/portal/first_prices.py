@@ -56,6 +56,7 @@ def missing_prices(now: datetime) -> MissingPrices | None:
     first list are added to that list.
     """
     since = closed_until() or EARLIEST
+    # a list that ends where it begins was never in force
     published = PriceVersion.objects.filter(sealed=True, valid_from__lt=now).exclude(valid_until=F("valid_from"))
     lists = list(published.exclude(valid_until__lte=since).order_by("valid_from").prefetch_related("gpu", "tokens"))
     if not lists:

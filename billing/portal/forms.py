@@ -168,6 +168,7 @@ class Text(forms.CharField):
     """Field for text without NUL characters and without blanks around it."""
 
     def to_python(self, value: Any) -> Any:
+        # PostgreSQL refuses NUL in text
         return super().to_python(str(value or "").replace("\0", ""))
 
 
@@ -249,6 +250,7 @@ class Day(forms.DateField):
         try:
             day = date.fromisoformat(str(value).strip()) if value else None
         except ValueError:
+            # refused below: no year of YEARS
             day = date.min
         if day is not None and day.year not in YEARS:
             raise ValidationError(self.error_messages["invalid"], code="invalid")

@@ -55,6 +55,7 @@ def window_freshness(
     """Return the freshness of the figures of open months."""
     now = as_of or asked_at(request)
     until = max(window.start, min(window.end, now))
+    # kept on the request: a page asks for several scopes, and each would read all reports
     known: dict[datetime, Reported] = request.__dict__.setdefault("_reported", {})
     reported = known.setdefault(until, Reported(until))
     return freshness(scope, window, now, unbilled=unbilled, reported=reported)

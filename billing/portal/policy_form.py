@@ -264,6 +264,7 @@ FORMS: Final[Mapping[str, type[Any]]] = {
     "efficiency": EfficiencyForm, "interruption": InterruptionForm, "allocation": AllocationForm, "carbon": CarbonForm,
     "billing": BillingForm, "yaml": PolicyTextForm,
 }  # fmt: skip
+# `yaml` is the last form and has no section of its own
 SECTION_OF: Final = dict(zip(FORMS, SECTIONS, strict=False))
 
 

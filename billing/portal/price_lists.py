@@ -246,6 +246,7 @@ def first_month_with_notice(
 def free_list_name(month: str) -> str:
     """Return the month as a name, with the first number behind it that no list or draft has if the month is taken."""
     taken = {*PriceVersion.objects.values_list("name", flat=True)}
+    # more candidates than names are taken, so that one is free
     names = (month, *(f"{month}-{number}" for number in range(2, len(taken) + PriceDraft.objects.count() + 3)))
     return next(name for name in names if name not in taken and not price_draft_named(name))
 

@@ -95,6 +95,7 @@ def _documents(teams: QuerySet[Team], text: str) -> list[Hit]:
             item.number or gettext("Draft of %(month)s") % {"month": item.month},
             " · ".join((str(kinds.get(item.kind, item.kind)), item.team.name or item.team.code, item.month)), item.address,
         )
+        # one more than is shown, so that `more` is known
         for item in documents_matching(teams, text, most=MOST + 1)
     ]  # fmt: skip
 

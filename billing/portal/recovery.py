@@ -175,6 +175,7 @@ def _billed(
         if (key.cluster, key.accelerator) in pools or not key.namespace:
             billed[key.cluster, key.accelerator] += line.amount
             continue
+        # read once, and only if a line has one price on all cards
         cards = cards if cards is not None else _cards(period)
         carried = key.what.explained_by is Explanation.ENDS
         used = cards.get((key.cluster, key.namespace, key.sku, carried), {key.accelerator: Decimal(1)})
@@ -212,6 +213,7 @@ def _pool(
 ) -> Pool:
     charged, platform, left = map(hours_shown, (time.charged, time.platform, time.unowned + time.unpriced))
     held = charged + platform + left
+    # more may be allocated than the nodes reported as offered
     idle = None if offered is None else max(offered - held, Decimal(0))
     cost = platform_cost = None
     if hour is not None:

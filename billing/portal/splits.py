@@ -132,6 +132,7 @@ Jobs = dict[tuple[str, str], Decimal]
 def _shared(line: StatementLine, jobs: Jobs) -> list[Piece]:
     if not jobs:
         return [Piece(line, line.amount)]
+    # sorted, so that the remaining cents fall to the same jobs on every page
     names, whole = sorted(jobs), Fraction(sum(jobs.values()))
     amounts = split_amount(line.amount, [jobs[name] for name in names])
     return [

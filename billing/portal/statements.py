@@ -370,6 +370,7 @@ def _of_preview(period: BillingPeriod, preview: RatingSnapshot, teams: list[Team
 
 
 def _of_invoices(period: BillingPeriod, teams: QuerySet[Team], *, summed: bool) -> MonthStatements:
+    # a voided draft has its successor's lines or none: it is no statement
     live = period.invoices.filter(team__in=teams).exclude(status=Invoice.Status.VOID)
     invoices = list(live.select_related("team").defer("draft", "document").order_by("team__code", "shadow"))
     lines: dict[int, list[StatementLine]] = defaultdict(list)

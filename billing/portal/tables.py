@@ -139,6 +139,7 @@ def _as_amount(column: Column, value: Cell) -> Cell:
     if column.look != "money" or not isinstance(value, Decimal):
         return value
     amount = round_amount(value)
+    # digits beyond the currency's are dropped only if they are zero: rounding would hide a wrong amount
     return amount if amount == value and len(str(amount)) < len(str(value)) else value
 
 
@@ -161,6 +162,7 @@ def download(
     table = _dated(tables[name](), fresh)
     body = csv_of(table) if kind == "csv" else xlsx_of(table)
     response = HttpResponse(body, content_type=KINDS[kind])
+    # RFC 5987 below: names may have characters that a plain header cannot carry
     file_name = slugify(table.name.replace("/", "-"), allow_unicode=True) or name
     response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file_name)}.{kind}"
     return response
@@ -183,6 +185,7 @@ def csv_of(table: Table) -> bytes:
     writer.writerow([column.name for column in table.columns])
     for row in table.rows:
         writer.writerow([_csv_text(_as_amount(*cell)) for cell in zip(table.columns, row, strict=True)])
+    # a lone surrogate in a name would otherwise break the whole file
     return (BYTE_ORDER_MARK + sheet.getvalue()).encode("utf-8", "backslashreplace")
 
 

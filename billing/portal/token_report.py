@@ -122,6 +122,7 @@ def kept_reports(text: str) -> list[dict[str, Any]]:
         raise ValueError(gettext("report: is longer than %(most)d characters") % {"most": LARGEST_KEPT})
     try:
         found = json.loads(text, parse_float=Decimal)
+    # deeply nested JSON passes the length check and fails here
     except RecursionError as error:
         raise ValueError(gettext("report: is not what the page sent: upload it again")) from error
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):

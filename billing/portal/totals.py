@@ -176,6 +176,7 @@ class BudgetTotal:
     def forecast(self) -> Decimal | None:
         """Return the sum of all forecasts; None while a budget has none."""
         known = [found for row in self.standings if (found := expected_by(row).p50) is not None]
+        # a sum of some forecasts would look like less spending
         return sum(known, ZERO) if len(known) == len(self.standings) else None
 
 

@@ -57,6 +57,7 @@ def hours_of(window: Interval, zone: str) -> Counter[WeekHour]:
     """Count the hours of a window by weekday and hour."""
     where = ZoneInfo(zone)
     hours: Counter[WeekHour] = Counter()
+    # in UTC, so that a change of summer time drops or doubles its local hour as the clock does
     at = window.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     while at < window.end:
         there = at.astimezone(where)

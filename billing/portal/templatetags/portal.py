@@ -349,6 +349,7 @@ def drill_link(context: template.Context, by: str, name: str, drill: str) -> str
 @register.filter
 def codes(text: str) -> str:
     """Render text in backticks as code; everything is escaped."""
+    # every second piece stood between backticks
     pieces = text.split("`")
     return format_html_join(
         "", "{}{}{}", ((CODE[index % 2][0], piece, CODE[index % 2][1]) for index, piece in enumerate(pieces))
@@ -388,6 +389,7 @@ def prices_same(changes: Iterable[PriceChange]) -> list[PriceChange]:
 @register.filter
 def sign(value: Decimal | None) -> str:
     """Return the sign of a figure as a class name; empty for zero."""
+    # class names of portal.css
     return "" if not value else "minus" if value < 0 else "plus"
 
 

@@ -253,6 +253,7 @@ def _thresholds(found: Budget, standing: BudgetStatus) -> list[dict[str, Any]]:
     fired = {
         (alert.basis, alert.percent): alert.fired_at
         for alert in Alert.objects.filter(budget=found, kind=Alert.Kind.THRESHOLD, period=standing.period)
+        # an alert of an earlier revision fired for another amount
         if alert.cause.endswith(f":r{found.revision}")
     }
     bases = {

@@ -46,6 +46,7 @@ def install_agent(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     if not wanted:
         return _page(request, setup)
     known = ApiToken.objects.exclude(source="").filter(scopes__contains=[SCOPE])
+    # no token has the key 0; more digits might not fit into the column
     token = get_object_or_404(known, pk=int(wanted) if wanted.isdecimal() and len(wanted) < 10 else 0)
     context = {"setup": setup, "token": token, "through": reported_through(token)}
     return render(request, "portal/parts/first_report.html", context)

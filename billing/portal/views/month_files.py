@@ -37,6 +37,7 @@ def documents(request: HttpRequest, setup: BillingSetup, month: str) -> HttpResp
 
     The name of the archive says `incomplete` if invoices of these teams are still to come.
     """
+    # a bound form without fields, so that a refusal of the service is shown as that of any form
     form, period, teams = PageForm({}), period_shown(month, setup), teams_visible_to(request.user)
     asked, codes = period.month, teams.values_list("code", flat=True)
     if not form.done(documents_archive, month=asked, teams=teams):
@@ -64,6 +65,7 @@ def journal(request: HttpRequest, setup: BillingSetup, month: str) -> HttpRespon
         def export(
             accounts: Any, accepted: bool, spreadsheet: bool, posting_date: date | None, **codes: str
         ) -> object:
+            # one byte more than is allowed, so that a larger file is refused and not cut
             facts = chart_of(accounts.read(MOST_CHART_BYTES + 1), Path(accounts.name)) if accounts else {}
             given = {name: value for name, value in {**codes, "posting_date": posting_date}.items() if value}
             return journal_export(

@@ -40,6 +40,7 @@ def overview(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     teams = teams_visible_to(request.user)
     month = month_statements(period, teams, summed=True)
     rows, wanted = team_rows(month), request.GET.get("q", "").strip()
+    # cost centres of all rows are read for a search only: a page shows a part of a thousand teams
     found = [row for row in _charged(rows) if _named(row, wanted)] if wanted else rows
     scope = scope_seen(request)
     fresh = page_freshness(request, period, scope, unbilled=month.unbilled, as_of=month.as_of)

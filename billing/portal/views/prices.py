@@ -223,6 +223,7 @@ def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
     form = StepForm(step, request.POST)
 
     def take(reason: str, revision: int | None) -> object:
+        # None keeps the reason that the draft has
         words = None if step == "submit" and not reason else reason
         return service(draft=found, reason=words, revision=revision, **acting(request))
 

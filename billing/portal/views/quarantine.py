@@ -55,6 +55,7 @@ class DecisionForm(PageForm):
         for number, row in enumerate(rows or ()):
             widget = forms.TextInput(attrs={"class": "mono", "spellcheck": "false"})
             self.fields[self.name_of_row(number)] = Text(label=row.name, required=False, strip=False, widget=widget)
+        # a POST without the inputs of the fields sends the record as one text
         self.as_text = rows is None or (data is not None and self.name_of_row(0) not in data)
         if not self.as_text:
             del self.fields["record"]

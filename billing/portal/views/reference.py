@@ -42,6 +42,7 @@ def ownership(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     named = Q(team__code__icontains=wanted)
     namespaces = namespaces_owned(teams).filter(named | Q(namespace__icontains=wanted))
     consumers = consumers_owned(teams).filter(named | Q(consumer__icontains=wanted))
+    # one paginator for both lists, as long as the longer one
     shown = page_shown(request, range(max(namespaces.count(), consumers.count())), RULES_SHOWN)
     part = slice((shown.number - 1) * RULES_SHOWN, shown.number * RULES_SHOWN)
     namespaces, consumers = namespaces[part], consumers[part]
