@@ -1,4 +1,4 @@
-"""What happens around every `manage.py` command: services, schema, exit status, errors without traceback."""
+"""Frame of every `manage.py` command: services, schema, exit status, errors without traceback."""
 
 import contextlib
 import gc
@@ -14,17 +14,17 @@ from billing.runtime.gc_pause import collector_paused
 from billing.runtime.home import HomeError
 
 WITHOUT_SERVICES = {"help", "version", "--help", "-h", "--version", "collectstatic", "compilemessages", "capacity"}
-"""Commands that never talk to a service; everything else finds its database and broker ready."""
+"""Commands that never use a service; every other command finds its database and broker ready."""
 
 OWN_SCHEMA = {"migrate", "makemigrations", "up", "demo", "check", "flush", "dbshell", "backup", "restore_check"}
 """Commands that bring or do not need the schema, or must see it before an upgrade changes it (`backup`); before any other,
 an embedded database is brought up to date."""
 
 MENDING = {"up", "demo"}
-"""Commands that start the services again when their keeper was killed."""
+"""Commands that start the services again if their keeper was killed."""
 
 NOBODY_READS = 141
-"""What a shell says of a program whose reader went away, as `head` does once it has its lines."""
+"""Exit status that a shell reports of a program whose reader went away, as `head` does once it has its lines."""
 
 
 def main(argv: list[str]) -> int:
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 
 
 def _output_is_gone() -> bool:
-    """Whether nobody reads what is printed any more; then the rest goes nowhere, and the exit says nothing of it."""
+    """Return True if the reader of stdout has gone; stdout then goes to /dev/null, so that the exit reports no error."""
     output = select.poll()
     output.register(sys.stdout.fileno(), select.POLLOUT)
     gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
@@ -76,7 +76,7 @@ def _run(argv: list[str]) -> int:
 
 @contextlib.contextmanager
 def embedded_services() -> Iterator[Services | None]:
-    """Own services for whatever the environment does not configure; their URLs are set in the environment."""
+    """Attach services for the ones that the environment does not configure; their URLs are set in the environment."""
     need = tuple(
         name for name, key in (("postgres", "DATABASE_URL"), ("broker", "BROKER_URL")) if not os.environ.get(key)
     )
@@ -93,7 +93,7 @@ def embedded_services() -> Iterator[Services | None]:
 
 
 def _set_up() -> None:
-    """Load the applications. What they bring lives as long as the process, so nothing of it is looked at for cycles."""
+    """Load the applications. Their objects live as long as the process, so the garbage collector never scans them again."""
     import django
 
     with collector_paused():
@@ -104,7 +104,7 @@ def _set_up() -> None:
 def _execute(argv: list[str]) -> int:
     from django.core.management import ManagementUtility, get_commands
 
-    _set_up()  # before it, only Django's own commands are known
+    _set_up()  # before it, Django knows only its own commands
     if len(argv) > 1 and not argv[1].startswith("-") and argv[1] not in {*get_commands(), "help", "version"}:
         print(f"error: no command {argv[1]!r}; `manage.py help` lists them", file=sys.stderr)  # noqa: T201
         return 2

@@ -1,4 +1,4 @@
-"""The few Linux calls that Python does not offer: what happens to a child when its parent dies, and capabilities."""
+"""Linux calls that Python does not offer: the signal on a parent's death, and capabilities."""
 
 import ctypes
 import os
@@ -27,10 +27,10 @@ class _CapabilitySets(ctypes.Structure):
 
 
 def die_with_parent(parent: int, by: signal.Signals) -> None:
-    """Ask the kernel to send `by` to this process when its parent dies; exit now if that has happened already.
+    """Ask the kernel to send `by` to this process when its parent dies; exit now if the parent has died already.
 
-    The kernel forgets the wish on a change of user, so it comes after setuid. It means the parent's thread that
-    forked: start children from a thread that lives as long as the process.
+    The kernel drops the request on a change of user, so it comes after setuid. The request is about the parent's thread
+    that forked: start children from a thread that lives as long as the process.
     """
     if ON_LINUX:
         _prctl(_PR_SET_PDEATHSIG, by)
@@ -39,13 +39,13 @@ def die_with_parent(parent: int, by: signal.Signals) -> None:
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent died become children of this process instead of init's, so it can end them."""
+    """Make descendants whose parent died children of this process instead of init's, so that it can end them."""
     if ON_LINUX:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def permitted_capabilities() -> int:
-    """Bit mask of the capabilities this process may use; 0 where there is no such thing."""
+    """Return the bit mask of the capabilities that this process may use; 0 outside Linux."""
     if not ON_LINUX:
         return 0
     sets = (_CapabilitySets * 2)()
@@ -57,7 +57,7 @@ def become(uid: int, gid: int, *, keep: int | None = None) -> None:
     """Turn this process into uid and gid, for ever; `keep` is one capability that survives, through exec as well.
 
     Ambient alone would not do: access(2) judges a non-root real uid without capabilities unless
-    SECBIT_NO_SETUID_FIXUP stands, and PostgreSQL asks access(2) whether it may run its own binaries. Where that bit
+    SECBIT_NO_SETUID_FIXUP is set, and PostgreSQL asks access(2) whether it may run its own binaries. If that bit
     may not be set (no CAP_SETPCAP) the rest still works.
     """
     if keep is not None:
@@ -86,7 +86,7 @@ def _checked(result: int) -> None:
 
 
 def session_members(session: int) -> list[int]:
-    """Pids of the living processes of a session, whoever their parent is by now; its leader is not among them."""
+    """Return the pids of the living processes of a session, whatever their parent is; its leader is not among them."""
     found = []
     for entry in os.listdir("/proc") if ON_LINUX else ():
         if not entry.isdigit() or int(entry) == session:
@@ -95,7 +95,7 @@ def session_members(session: int) -> list[int]:
             with open(f"/proc/{entry}/stat") as file:
                 state, _parent, _group, its_session = file.read().rpartition(")")[2].split()[:4]
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process ended meanwhile
         if int(its_session) == session and state not in "ZX":
             found.append(int(entry))
     return found

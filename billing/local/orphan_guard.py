@@ -1,9 +1,9 @@
-"""Stands between a supervisor and one of its parts, so that no process of the part outlives either.
+"""Guard between a supervisor and one of its parts, so that no process of the part outlives either.
 
 `python -m billing.local.orphan_guard PARENT GRACE -- COMMAND ...`, as the leader of a session of its own. A worker or a web
-server forks processes that do not notice when their own parent is killed. They stay in the guard's session whoever
-adopts them, so that is how they are found. When the command ends, what is left of the session is ended; when PARENT is
-gone, the command is asked to stop and killed after GRACE seconds. Exits with the command's status, 128 + n for signal n.
+server forks processes that do not notice when their own parent is killed. They stay in the guard's session whichever
+process adopts them, and are found by it. When the command ends, the rest of the session is ended; when PARENT has ended,
+the command is asked to stop and killed after GRACE seconds. Exits with the command's status, 128 + n for signal n.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def _become(command: list[str]) -> None:
 
 
 def _watch(child: int, parent: int, grace: float) -> int:
-    """Wait for the end of the child. A signal to stop is passed on; without a parent the child is not waited for long."""
+    """Wait for the end of the child. A signal to stop is passed on; without a parent the child is killed after `grace`."""
     deadline = float("inf")
     while (status := _reap(child)) is None:
         number = signal.sigtimedwait(_AWAITED, _LOOK_SECONDS)
@@ -61,7 +61,7 @@ def _watch(child: int, parent: int, grace: float) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Collect the processes that ended; the status of the child once it is among them."""
+    """Collect the processes that ended; return the status of the child once it is among them."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -72,7 +72,7 @@ def _reap(child: int) -> int | None:
 
 
 def _end_leftovers() -> None:
-    """End what the command left behind: asked first, then killed."""
+    """End the processes that the command left behind: SIGTERM first, then SIGKILL."""
     for pid in session_members(os.getsid(0)):
         _signal(pid, signal.SIGTERM)
     deadline = time.monotonic() + _LEFTOVER_SECONDS

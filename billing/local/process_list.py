@@ -1,4 +1,4 @@
-"""The parts of an installation on one machine, as children of one foreground command."""
+"""Processes of an installation on one machine, as children of one foreground command."""
 
 import fcntl
 import json
@@ -26,11 +26,11 @@ BIN = Path(sys.executable).parent
 
 
 class PortTakenError(RuntimeError):
-    """Somebody else listens where the portal should."""
+    """Port of the portal that another program listens on."""
 
 
 class ServedError(RuntimeError):
-    """Another `up` or `demo` of the same home runs."""
+    """Home that another `up` or `demo` serves."""
 
 
 def check_port(port: int) -> None:
@@ -46,7 +46,7 @@ def free_port() -> int:
 
 
 def children(port: int) -> list[Child]:
-    """Web on `port`, the counter of budgets, one worker process per core but at most two, and the scheduler."""
+    """Return web on `port`, the counter of budgets, the worker with two processes, and the scheduler."""
     run, static = home_dir() / "run", home_dir() / "static"
     for directory in (run, static):
         directory.mkdir(parents=True, exist_ok=True)
@@ -54,8 +54,8 @@ def children(port: int) -> list[Child]:
         **{name: value for name, value in os.environ.items() if name != "DATABASE_OWNER_URL"},  # no part migrates
         "DJANGO_SETTINGS_MODULE": "billing.settings.base",
         "STATIC_ROOT": str(static),
-        "MALLOC_ARENA_MAX": "2",  # else every thread keeps what its largest body needed
-        # a private installation may well be root's
+        "MALLOC_ARENA_MAX": "2",  # else every thread keeps the memory of its largest request body
+        # a private installation may well run as root
         "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
     }
     celery = [str(BIN / "celery"), "--quiet", "-A", "billing.settings.celery"]
@@ -76,7 +76,7 @@ def children(port: int) -> list[Child]:
 
 
 def _passwords(path: Path) -> dict[str, str]:
-    """Of the accounts of this home, by name.  Raises HomeError for a file that is damaged."""
+    """Return the first passwords of this home's accounts, by name.  Raises HomeError for a damaged file."""
     try:
         known = json.loads(path.read_text())
     except FileNotFoundError:
@@ -92,9 +92,9 @@ def _passwords(path: Path) -> dict[str, str]:
 
 @contextmanager
 def serving_alone(port: int) -> Iterator[None]:
-    """Let nobody else serve this home meanwhile; the kernel ends that however this process ends.
+    """Lock this home against another `up` or `demo` meanwhile; the kernel drops the lock however this process ends.
 
-    Raises ServedError where somebody does, PortTakenError if `port` is in use on loopback.
+    Raises ServedError if another process holds the lock, PortTakenError if `port` is in use on loopback.
     """
     run = make_home(home_dir()) / "run"
     run.mkdir(mode=0o700, exist_ok=True)
@@ -123,9 +123,9 @@ def _is_ready(port: int) -> bool:
 
 
 def demonstration_accounts() -> tuple[tuple[str, str], tuple[str, str]]:
-    """Make `finance`, a superuser only where nobody manages people yet, and `controller`, who approves.
+    """Create `finance`, a superuser only if there is no manager of people, and `controller`, who approves.
 
-    Returns the name and first password of each.
+    Return the name and first password of each.
     """
     managed = somebody_manages_people()
     joins = managed and not User.objects.filter(username="finance").exists()
@@ -137,9 +137,9 @@ def demonstration_accounts() -> tuple[tuple[str, str], tuple[str, str]]:
 def account_put(
     *, username: str, staff: bool, team: str | None = None, roles: tuple[str, ...] = ()
 ) -> tuple[str, str]:
-    """Make an account once per home with a random first password; returns both, an empty one once its owner chose another.
+    """Create an account once per home with a random first password; return both, an empty one once its owner chose another.
 
-    The first password is kept in the home, 0600. `staff`: a superuser; `roles`: for all teams; `team`: the one it leads.
+    The first password is stored in the home, 0600. `staff`: a superuser; `roles`: for all teams; `team`: the one it leads.
     """
     path = home_dir() / "accounts.json"
     known = _passwords(path)

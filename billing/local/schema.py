@@ -1,4 +1,4 @@
-"""The schema of the database, brought by one process at a time: several commands may meet an empty home at once."""
+"""Schema of the database, migrated by one process at a time: several commands may meet an empty home at once."""
 
 import time
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _LOCK, _PAUSE_SECONDS = 0x5A4E, 0.2
 
 
 def schema_bring() -> None:
-    """Migrate a database that is behind the code, or that does not know the application's role yet."""
+    """Migrate a database that is behind the code, or that does not have the application's role yet."""
     with schema_lock(), as_owner() as connection:
         executor = MigrationExecutor(connection)
         if executor.migration_plan(executor.loader.graph.leaf_nodes()) or not application_exists(connection):
@@ -23,12 +23,13 @@ def schema_bring() -> None:
 
 @contextmanager
 def schema_lock() -> Iterator[None]:
-    """Nobody else migrates meanwhile. The lock has a connection of its own, since commands close theirs when they end."""
+    """Lock out other migrations. The lock has a connection of its own, since commands close theirs when they end."""
     with as_owner() as connection:
         own = connection.copy()
-        own.ensure_connection()  # what Django asks of each new connection goes over the first: still the owner's
+        own.ensure_connection()  # Django's set-up queries of a new connection use the first one, which is still the owner's
     try:
-        while not _is_taken(own):  # a statement that waits would keep an index that is made concurrently waiting for it
+        # polled: a statement that waits would block the concurrent build of an index, which waits for it
+        while not _is_taken(own):
             time.sleep(_PAUSE_SECONDS)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Runs the parts of an installation (web, worker, scheduler) in the foreground: all of them, or none."""
+"""Supervisor of the parts of an installation (web, worker, scheduler) in the foreground: all of them run, or none."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from billing.runtime.home import PROJECT
 
 _LOOK_SECONDS = 0.1
 _ORPHANED_GRACE_SECONDS = 2.0
-_KILLED_SECONDS = 5.0  # one that survives this hangs in the kernel
+_KILLED_SECONDS = 5.0  # a process that survives this hangs in the kernel
 _TAIL_LINES = 15
 _LONGEST_BACK_OFF_SECONDS = 10.0
 _SERVED_SECONDS = 5.0
@@ -30,10 +30,10 @@ _ENDINGS = {
 
 @dataclass(frozen=True)
 class Child:
-    """One part: what to run, and optionally how to see that it serves.
+    """Part of an installation: its command, and optionally a probe that it serves.
 
-    env: whole environment, default the supervisor's. ready: quick probe, asked about ten times a second until True.
-    ready_seconds: after which a part that is not ready counts as failed.
+    env: whole environment, default the supervisor's. ready: quick probe, called about ten times a second until True.
+    ready_seconds: time after which a part that is not ready counts as failed.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Child:
 
 @dataclass(eq=False)
 class _Part:
-    """The present of one child: its process, its last output, when it failed, when it may start again."""
+    """State of one child: its process, last output, failures, and the time of its next start."""
 
     child: Child
     process: subprocess.Popen[bytes] | None = None
@@ -59,11 +59,11 @@ class _Part:
 
 
 class Supervisor:
-    """Starts all children and watches them until Ctrl-C, SIGTERM or SIGHUP, or until one of them cannot be started.
+    """Supervisor that starts all children and watches them until Ctrl-C, SIGTERM or SIGHUP, or until one cannot be started.
 
-    A part that ends by itself is reported with its status and last lines, and started again with growing delay. One that
-    fails more than `restarts` times within `window` seconds and never served ends everything; one that did serve is started
-    again and again. grace: seconds between the request to stop and the kill.
+    A part that ends by itself is reported with its status and last lines, and started again with growing delay. A part that
+    fails more than `restarts` times within `window` seconds and never served ends everything; a part that did serve is
+    started again and again. grace: seconds between the request to stop and the kill.
     on_ready: called once, when every part serves.
     """
 
@@ -87,7 +87,7 @@ class Supervisor:
         self._requests = 0
 
     def run(self) -> int:
-        """Serve. 0 after a request to stop, 1 if a part could not be kept running. Call it from the main thread."""
+        """Serve; return 0 after a request to stop, 1 if a part could not be kept running. Call it from the main thread."""
         with self._stop_requests():
             try:
                 while not self._requests:
@@ -98,13 +98,13 @@ class Supervisor:
                 return 0
             except BrokenPipeError:
                 return 1  # nobody reads what we say any more
-            finally:
+            finally:  # the reader of our output has gone
                 self._stop()
                 self._selector.close()
 
     @contextlib.contextmanager
     def _stop_requests(self) -> Iterator[None]:
-        """Signals only count; the loop looks at the count, so nothing is interrupted half-way."""
+        """Count signals to stop; the loop checks the count, so nothing is interrupted half-way."""
 
         def count(_number: int, _frame: object) -> None:
             self._requests += 1
@@ -117,7 +117,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def _keep(self, part: _Part) -> bool:
-        """Start the part if it is time, look whether it runs; False if it has failed too often."""
+        """Start the part if it is time, and check that it runs; return False if it has failed too often."""
         if part.process is None:
             if time.monotonic() >= part.start_at:
                 self._start(part)
@@ -144,7 +144,7 @@ class Supervisor:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**environment, "PYTHONUNBUFFERED": "1"},  # or its lines would come in blocks
+            env={**environment, "PYTHONUNBUFFERED": "1"},  # else its lines would come in blocks
             cwd=PROJECT,
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops the parts in order
         )
@@ -156,7 +156,7 @@ class Supervisor:
             self._selector.register(part.process.stdout, selectors.EVENT_READ, part)
 
     def _failed(self, part: _Part, reason: str) -> bool:
-        """Report, and plan the next start; False if there shall be none."""
+        """Report a failure and plan the next start; return False if there is none."""
         now = time.monotonic()
         part.failures = [*(at for at in part.failures if at > now - self._window), now]
         self._say(f"{part.child.name} failed: {reason}. Its last lines:")
@@ -177,7 +177,7 @@ class Supervisor:
             announce()
 
     def _stop(self) -> None:
-        """Ask all to stop, wait, kill. A second request to stop ends the waiting."""
+        """Ask all parts to stop, wait, kill. A second request to stop ends the waiting."""
         running = [part for part in self._parts if part.process is not None and part.process.poll() is None]
         for part in running:
             if part.process:
@@ -196,7 +196,7 @@ class Supervisor:
                     self._forget(part)
 
     def _forget(self, part: _Part) -> None:
-        """End what an ended part left behind, and take its last words."""
+        """Kill the rest of an ended part's session, and pass on its last output."""
         if part.process is None or part.process.stdout is None or part.process.stdout.closed:
             return
         _kill(part.process)
@@ -213,10 +213,10 @@ class Supervisor:
     def _read(self, seconds: float) -> None:
         for key, _ in self._selector.select(seconds):
             if self._take(key.data) == b"":
-                time.sleep(_LOOK_SECONDS)  # closed by a part that goes on: always readable, nothing to read
+                time.sleep(_LOOK_SECONDS)  # closed by a part that goes on: always readable, with nothing to read
 
     def _take(self, part: _Part) -> bytes | None:
-        """Pass on what a part has written; b"" at the end of its output, None if there is nothing for now."""
+        """Pass on the output of a part; return b"" at its end, None if there is nothing for now."""
         output = part.process.stdout if part.process else None
         written: bytes | None = output.read(_LONGEST_LINE_BYTES) if output else b""
         *lines, part.unfinished = (part.unfinished + (written or b"")).split(b"\n")
@@ -240,7 +240,7 @@ class Supervisor:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a part and everything of its session; the guard's pid is the session's name."""
+    """Kill a part and every process of its session, whose id is the guard's pid."""
     deadline = time.monotonic() + _KILLED_SECONDS
     while ((members := session_members(process.pid)) or process.poll() is None) and time.monotonic() < deadline:
         for pid in members:
@@ -252,7 +252,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _ending(code: int) -> str:
-    status = 128 - code if code < 0 else code  # the guard passes the signal of its command on as 128 + n
+    status = 128 - code if code < 0 else code  # the guard reports the signal of its command as 128 + n
     if status in _ENDINGS:
         return f"exit status {code}, {_ENDINGS[status]}"
     if status > 128 and (meaning := signal.strsignal(status - 128)):

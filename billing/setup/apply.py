@@ -1,4 +1,4 @@
-"""`apply`: bring the installation to what a set-up file declares. Idempotent; adds facts, never edits a published one."""
+"""Application of a set-up file to the installation. Idempotent; adds facts, never edits a published one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,22 +66,22 @@ FOUR_EYES = BillingSetup.Review.FOUR_EYES
 
 
 class _DryRun(Exception):
-    """Not an error: it ends the transaction without keeping anything."""
+    """Signal that ends the transaction of a dry run without storing anything; no error."""
 
 
 @dataclass
 class Applied:
-    """What an application changed, in words, in the order in which it was done."""
+    """Changes of an application, in words, in the order in which they were made."""
 
     changes: list[str] = field(default_factory=list)
     unchanged: int = 0
     warnings: list[str] = field(default_factory=list)
-    """Fields that are taken and not used, and usage that a price list prices anew."""
+    """Fields that are accepted and not used, and usage that a price list prices anew."""
     waiting: list[str] = field(default_factory=list)
     """Price lists that take effect once a second person approves them."""
     first_user: str = ""
     first_password: str = ""
-    """Of the first account, where the application made it."""
+    """Password of the first account, if the application created it."""
 
     def note(self, changed: bool, text: str) -> None:
         """Count one declared fact."""
@@ -102,15 +102,15 @@ def set_up_apply(*, path: Path, actor: str, dry_run: bool = False) -> Applied:
 def fields_apply(
     top: Entry, actor: str, *, dry_run: bool = False, declared: bool = False, look: Callable[[], object] = lambda: None
 ) -> Applied:
-    """Apply the sections of `top` in one transaction. `look` is called once they are, before a dry run is rolled back.
+    """Apply the sections of `top` in one transaction. `look` is called after them, before a dry run is rolled back.
 
-    declared: by the command, at once; else a budget that blocks is loosened only once another person agrees.
+    declared: by the command, at once; else a budget that blocks is loosened only after another person agrees.
     Raises SetUpFileError, or what the services raise, with nothing changed.
     """
     applied = Applied()
     try:
         with transaction.atomic():
-            ingest_lock_shared()  # no period is cut off before this ends, so the check below cannot miss one
+            ingest_lock_shared()  # until this ends no period is cut off, so the check below cannot miss one
             _Application(top, actor, applied, declared=declared).run()
             if applied.changes:
                 closing_check()
@@ -144,14 +144,14 @@ class _Application:
         self.top.finish()
 
     def _store(self, entry: Entry, store: Callable[[Entry], tuple[bool, str]]) -> None:
-        """Raises SetUpFileError with the line of a file; of a page's fields, what the service says."""
+        """Store one entry.  Raises SetUpFileError with the line of a file; for a page's fields, the service's error."""
         try:
             self.applied.note(*store(entry))
         except (SetupError, RateError, BudgetError) as error:
             raise entry.refused(error) if self.declared else error from error
 
     def _sections(self) -> dict[str, Callable[[Entry], tuple[bool, str]]]:
-        """How an entry of each section is stored, in the order in which one rests on the others."""
+        """Return the function that stores an entry of each section, in the order in which sections depend on each other."""
         zone, actor = self.zone, self.actor
         return {
             "ownership": partial(self._ownership, platform=False),
@@ -208,13 +208,13 @@ class _Application:
         self.applied.note(changed, facts)
 
     def _warn_of_holdbacks(self, entry: Entry) -> None:
-        """Take the limits that files of earlier releases have, and say that nothing follows from them."""
+        """Accept the dispute limits of older files, and warn that they have no effect."""
         for name in ("dispute_hold_share", "dispute_hold_amount"):
             if entry.value(name) is not None:
                 self.applied.warnings.append(f"billing.{name} is not used: disputes hold nothing off the ledger; remove it")
 
     def _first_account(self) -> None:
-        """Who manages people, where nobody does yet: whoever may change the file makes nobody an admin later."""
+        """Create the first manager of people, if there is none; later the file makes nobody an admin."""
         section = self.top.value("first_account")
         if section is None:
             return
@@ -230,7 +230,7 @@ class _Application:
         self.applied.note(bool(password), f"first account {user}: admin")
 
     def _refuse_new_basis(self, entry: Entry) -> None:
-        """Periods keep the zone and currency that they were opened with, prices the currency they were published in."""
+        """Refuse another zone or currency than that of opened periods, or of published prices."""
         published = PriceVersion.objects.exclude(currency=self.currency).first()
         if published is not None:
             raise entry.error(
@@ -293,9 +293,9 @@ class _Application:
             self.applied.note(changed, f"{kind} {code}: {name}, {'; '.join(words)}")
 
     def _dated(self, entry: Entry, field: str, *, limit: int) -> list[dict[str, str | None]]:
-        """A dated list as `Team` keeps it, in order of time; none where the field is a text.
+        """Return a dated list as `Team` stores it, in order of time; empty if the field is a text.
 
-        A legal entity changes at the start of a month alone: a document has one.  Raises SetUpFileError.
+        A legal entity changes only at the start of a month, because a document has one.  Raises SetUpFileError.
         """
         if not isinstance(entry.value(field), list):
             return []
@@ -319,7 +319,7 @@ class _Application:
         return [{"value": value, "valid_from": since.isoformat() if since else None} for since, value in ordered]
 
     def _parent(self, code: str, declared: dict[str, Entry]) -> Team:
-        """A parent that is no team itself is an organisational group: it owns nothing and gets no invoice."""
+        """Return the parent; a code that is no team yet becomes a group, which owns nothing and gets no invoice."""
         parent = Team.objects.filter(code=code).first()
         if parent is None:
             is_group = code not in declared or declared[code].flag("group")
@@ -339,7 +339,7 @@ class _Application:
         return team
 
     def _platform_team(self, entry: Entry) -> Team:
-        """The platform's own cost centre needs no entry under `teams:`; it gets no invoice."""
+        """Return the platform's team, created if needed: it needs no entry under `teams:` and gets no invoice."""
         code = entry.text("team", limit=64)
         team = Team.objects.filter(code=code, is_group=False).first()
         if team is None:
@@ -378,7 +378,7 @@ class _Application:
         return changed, f"{source}/{consumer} -> {team.code}{_since(valid_from)}"
 
     def _price_version(self, entry: Entry) -> tuple[bool, str]:
-        """Publish a list; one that prices anew what was used waits for a second person where documents do."""
+        """Publish a list; one that prices past usage anew waits for a second person, if documents are reviewed."""
         found = price_entry(entry, zone=self.zone, currency=self.currency)
         prices = found.prices
         counted = f"{len(prices.gpu)} GPU and {len(prices.tokens)} token prices"
@@ -396,7 +396,7 @@ class _Application:
         return changed, text
 
     def _set_back(self, found: PriceEntry) -> Message | None:
-        """What a list that is not published yet prices anew; lists of the same file have priced nothing before it."""
+        """Return a warning if a new list prices past usage anew; lists of the same file have priced nothing before it."""
         before = version_in_force(found.valid_from)
         if before is None or before.name in self.published or PriceVersion.objects.filter(name=found.name).exists():
             return None
@@ -404,7 +404,7 @@ class _Application:
         return set_back_warning(listed, timezone.now())
 
     def _proposed(self, entry: Entry, found: PriceEntry, warning: Message) -> bool:
-        """Submit a list as a draft; False where it waits already."""
+        """Submit a list as a draft; return False if it waits already."""
         now, content = timezone.now(), found.prices.content
         draft = price_draft_named(found.name)
         same = draft is not None and (draft.content, draft.valid_from) == (content, found.valid_from)
@@ -443,9 +443,9 @@ def _dated_words(fact: str, plain: str, dated: Sequence[dict[str, str | None]]) 
 
 
 def _refuse_closed_cost_centers(entry: Entry, before: Team, after: Team) -> None:
-    """Refuse dates that move what a closed month was charged to: that is posted.  Raises SetUpFileError."""
+    """Refuse dates that change the cost centre of a closed month, which is posted.  Raises SetUpFileError."""
     if not before.dated_cost_centers and not after.dated_cost_centers:
-        return  # one cost centre without a date is that of documents to come
+        return  # a single cost centre without a date is for future documents
     wanted = CostCenters.of(after)
     for period in BillingPeriod.objects.exclude(close_seq=None).order_by("month"):
         known = CostCenters.of(before).pieces(period.window)
@@ -458,10 +458,10 @@ def _refuse_closed_cost_centers(entry: Entry, before: Team, after: Team) -> None
 
 
 def _refuse_closed_organisation(entry: Entry, before: Team, after: Team) -> None:
-    """Refuse dates of an organisation that are other than those a closed month was closed with.  Raises SetUpFileError."""
+    """Refuse dates of an organisation that differ from those of a closed month.  Raises SetUpFileError."""
     for fact in ORGANISATION:
         if fact not in before.dated_organisation and fact not in after.dated_organisation:
-            continue  # one value without a date is that of what is to come
+            continue  # a single value without a date is for future documents
         wanted, known = organisation_of(after, fact), organisation_of(before, fact)
         for period in BillingPeriod.objects.exclude(close_seq=None).order_by("month"):
             had = known.pieces(period.window) if fact in before.dated_organisation else []
@@ -478,15 +478,16 @@ def _since(valid_from: datetime | None) -> str:
 
 
 def _is_billed(code: str) -> bool:
-    """Whether it is a team that owns anything at any time, or has documents, which no page shows of a group."""
+    """Return True if a team owns anything at any time, or has documents, which no page shows for a group."""
     of_team = (NamespaceOwnership, ConsumerOwnership, Invoice, Note)
     return any(model._default_manager.filter(team__code=code, team__is_group=False).exists() for model in of_team)
 
 
 def _refuse_cycles(declared: Mapping[str, Entry], parents: Mapping[str, DatedTexts]) -> None:
-    """Raise SetUpFileError if a team is above itself at any time, by what is declared and, of all others, what is stored."""
+    """Raise SetUpFileError if a team is above itself at any time, by its declared and the other teams' stored parents."""
     others = Team.objects.select_related("parent").exclude(code__in=parents)
     known = {**{team.code: organisation_of(team, "parent") for team in others}, **parents}
+    # a cycle may exist between two dated changes only, so every instant of a change is checked
     always = datetime.min.replace(tzinfo=UTC)
     for instant in sorted({always, *(change for dated in known.values() for change in dated.changes())}):
         stored = {code: dated.at(instant) for code, dated in known.items()}
@@ -500,7 +501,7 @@ def _refuse_cycles(declared: Mapping[str, Entry], parents: Mapping[str, DatedTex
 
 
 def _read_calendar(entry: Entry) -> BusinessCalendar:
-    """`holidays` and `working_days` of the entry.  Raises SetUpFileError."""
+    """Return the calendar of `holidays` and `working_days`.  Raises SetUpFileError."""
     holidays, working_days = entry.days("holidays"), entry.days("working_days")
     if both := sorted(holidays & working_days):
         raise entry.error("working_days", f"{both[0]} is under holidays too: a day is either")
@@ -510,7 +511,7 @@ def _read_calendar(entry: Entry) -> BusinessCalendar:
 
 
 def _refuse_moved_deadlines(entry: Entry, wanted: BusinessCalendar) -> None:
-    """A deadline on an issued document never moves.  Raises SetUpFileError."""
+    """Refuse days that would move a deadline on an issued document.  Raises SetUpFileError."""
     setup = BillingSetup.objects.first()
     if setup is None:
         return

@@ -1,4 +1,4 @@
-"""The `channels:` and `budgets:` sections of the set-up file: each entry becomes one call of the services of budgets."""
+"""Sections `channels:` and `budgets:` of the set-up file: each entry becomes one call of the services of budgets."""
 
 from collections.abc import Iterable
 from datetime import datetime, time
@@ -23,7 +23,7 @@ MOST_TOKENS = 10**12
 
 
 def read_channel(entry: Entry, team: Team | None) -> ChannelWish:
-    """One channel: a name, an Apprise address, and when alerts are sent to it. Without `url` a known one keeps its own."""
+    """Read a channel: a name, an Apprise address, and the times of its alerts. Without `url` a stored one keeps its own."""
     wish = ChannelWish(
         name=entry.text("name"), url=entry.text("url", default="", limit=LONGEST_URL), team=team,
         digest_at=_time(entry, "digest_at"), quiet_from=_time(entry, "quiet_from"), quiet_until=_time(entry, "quiet_until"),
@@ -34,7 +34,7 @@ def read_channel(entry: Entry, team: Team | None) -> ChannelWish:
 
 
 def read_budget(entry: Entry, zone: str) -> BudgetWish:
-    """One budget; without scope fields it is for everything that the team, or every team below the group, spends."""
+    """Read a budget; without scope fields it covers all spending of the team, or of every team below the group."""
     period = entry.choice("period", ("month", "quarter", "plan"), "month")
     plan = _plan(entry) if period == "plan" else {}
     amount = sum(plan.values(), Decimal(0)) if plan else _amount(entry, "amount")
@@ -115,7 +115,7 @@ def _time(entry: Entry, field: str) -> time | None:
 
 
 def channels_text(channels: Iterable[Channel]) -> str:
-    """The section of these channels, as `apply` takes it; their addresses are secrets and left out: they stay."""
+    """Return the section of these channels, as `apply` takes it, without their addresses: secrets, which stay stored."""
     return _section("channels", [_channel_declared(channel) for channel in channels if channel.url])
 
 
@@ -128,12 +128,12 @@ def _channel_declared(channel: Channel) -> dict[str, Any]:
 
 
 def budgets_text(budgets: Iterable[Budget], zone: str) -> str:
-    """The section of these budgets, as `apply` takes it; instants are written in the billing zone."""
+    """Return the section of these budgets, as `apply` takes it; instants are written in the billing zone."""
     return _section("budgets", [_budget_declared(budget, ZoneInfo(zone)) for budget in budgets])
 
 
 def budget_text(budget: Budget, wish: BudgetWish, zone: str) -> str:
-    """The section of a budget as a wish has its name, amount and end."""
+    """Return the section of a budget with the name, amount and end of a wish."""
     declared, end = _budget_declared(budget, ZoneInfo(zone)), _instant(wish.valid_until, ZoneInfo(zone))
     plan = {month: str(amount) for month, amount in sorted(wish.plan.items())}
     asked = {"name": wish.name, "valid_until": end, **({"amounts": plan} if plan else {"amount": str(wish.amount)})}
@@ -164,11 +164,11 @@ def _instant(at: datetime | None, zone: ZoneInfo) -> str | None:
 
 
 def _section(name: str, entries: list[dict[str, Any]]) -> str:
-    """A section without what is empty; an empty list says that there is none, and stays."""
+    """Return a section without empty fields; an empty list declares that there is none, and stays."""
     declared = [{key: value for key, value in entry.items() if value not in (None, "")} for entry in entries]
     return declared_text({name: declared}) if declared else ""
 
 
 def _amount(entry: Entry, field: str) -> Decimal:
-    """An amount above zero, in the decimals of the currency."""
+    """Read an amount above zero, in the decimals of the currency."""
     return entry.decimal(field, places=amount_places(), at_least=str(smallest_amount()))

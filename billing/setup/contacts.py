@@ -1,9 +1,9 @@
-"""The section `contacts` of the set-up file: who of a team gets its documents by mail.
+"""Section `contacts` of the set-up file: the addresses that get a team's documents by mail.
 
     contacts:
       - {team: nlp, name: Li Na, address: li.na@example.org, language: zh-hans, valid_from: 2026-10-01}
 
-A contact is known by team, address and first day (2000-01-01 where none is given). What is not declared stays: an end is
+A contact is identified by team, address and first day (2000-01-01 by default). An undeclared contact stays: an end is
 declared with `valid_until`, the first day on which nothing is sent any more.
 """
 
@@ -20,7 +20,7 @@ ALWAYS: Final = date(2000, 1, 1)
 
 
 def contact_store(entry: Entry, team: Team, actor: str) -> tuple[bool, str]:
-    """Store one entry; whether that changed anything, and in words what.  Raises SetUpFileError."""
+    """Store one entry; return True if it changed anything, and its description.  Raises SetUpFileError."""
     wish = ContactWish(
         team, entry.text("address", limit=254),
         entry.choice("language", tuple(BillingContact.Language.values), BillingContact.Language.CHINESE),
@@ -30,6 +30,7 @@ def contact_store(entry: Entry, team: Team, actor: str) -> tuple[bool, str]:
     try:
         changed = contact_put(wish=wish, actor=actor)
     except MailError as error:
+        # the service's message begins with the name of its field
         field, _, _ = str(error).partition(" ")
         raise entry.error(field if field in ("address", "valid_until") else "address", str(error)) from error
     ends = f" until {wish.valid_until}" if wish.valid_until else ""
@@ -37,7 +38,7 @@ def contact_store(entry: Entry, team: Team, actor: str) -> tuple[bool, str]:
 
 
 def contacts_text(contacts: Iterable[BillingContact]) -> str:
-    """The section that declares these contacts, as `apply` takes it."""
+    """Return the section that declares these contacts, as `apply` takes it."""
     return declared_text({"contacts": [_declared(contact) for contact in contacts]})
 
 

@@ -1,4 +1,4 @@
-"""The declarative set-up file: read strictly, then applied through the services of each package.
+"""Set-up file: read strictly, then applied through the services of each package.
 
 Scalars are read as text and converted by the field that expects them, so that `10.10` is the decimal 10.10 and never a
 binary float. Every error names file, line and field.
@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 class SetUpFileError(UserError, ValueError):
-    """One problem of the file, with file, line and field."""
+    """Problem of the file, with file, line and field."""
 
     code = "set_up_file"
 
@@ -33,7 +33,7 @@ class SetUpFileError(UserError, ValueError):
 
 
 class Fields(dict[str, Any]):
-    """A mapping of the file that knows its line, and that of each of its fields."""
+    """Mapping of the file that knows its line, and that of each of its fields."""
 
     def __init__(self, *fields: Mapping[str, Any]) -> None:
         super().__init__(*fields)
@@ -41,7 +41,7 @@ class Fields(dict[str, Any]):
 
 
 class _Loader(yaml.BaseLoader):
-    """Every scalar as text; a key that occurs twice is refused, since one of the two would be lost."""
+    """Loader of every scalar as text; a key that occurs twice is refused, since one of the two would be lost."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> Fields:
@@ -63,7 +63,7 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 def read_fields(path: Path) -> Fields:
-    """The top mapping of a YAML (or JSON) file.  Raises SetUpFileError."""
+    """Return the top mapping of a YAML (or JSON) file.  Raises SetUpFileError."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise SetUpFileError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
@@ -76,7 +76,7 @@ def read_fields(path: Path) -> Fields:
 
 
 def fields_of(text: str, path: Path) -> Fields:
-    """The top mapping of a text; `path`: what errors call it.  Raises SetUpFileError."""
+    """Return the top mapping of a text; `path`: its name in errors.  Raises SetUpFileError."""
     try:
         top = yaml.load(text, Loader=_Loader)  # noqa: S506 - a BaseLoader makes text, lists and mappings only
     except SetUpFileError as error:
@@ -92,7 +92,7 @@ def fields_of(text: str, path: Path) -> Fields:
 
 
 class Entry:
-    """Reads the fields of one mapping once each; `finish` refuses what nobody asked for."""
+    """Reader of the fields of one mapping, once each; `finish` refuses fields that were not read."""
 
     def __init__(self, fields: object, where: str, path: Path) -> None:
         self.path, self.where = path, where
@@ -105,7 +105,7 @@ class Entry:
         return SetUpFileError(f"{self.path} line {line}: {self._place(field)}: {message}")
 
     def refused(self, error: UserError) -> SetUpFileError:
-        """What a service says of this entry."""
+        """Return a service's refusal of this entry, with its line."""
         return SetUpFileError(f"{self.path} line {self.line}: {self.where}: {error}")
 
     def _place(self, field: str) -> str:
@@ -115,7 +115,7 @@ class Entry:
         return field in self.fields
 
     def text(self, field: str, default: str | None = None, *, limit: int = 200) -> str:
-        """A text; required unless there is a default."""
+        """Read a text; required unless there is a default."""
         self._asked.add(field)
         value = self.fields.get(field, default)
         if value is None:
@@ -123,6 +123,7 @@ class Entry:
         if not isinstance(value, str):
             raise self.error(field, f"must be text, not {_shown(value)}")
         value = value.strip()
+        # an empty text is a value only for a field that may be absent
         if not value and default is None:
             raise self.error(field, "is empty")
         if len(value) > limit or not value.isprintable():
@@ -130,7 +131,7 @@ class Entry:
         return value
 
     def name(self, field: str) -> str:
-        """What usage may be named, by the rule of `metering.names`."""
+        """Read a name of usage, by the rule of `metering.names`."""
         value = self.text(field, limit=MAX_NAME_BYTES)
         problem = name_problem(value)
         if problem is not None:
@@ -150,7 +151,7 @@ class Entry:
     def decimal(
         self, field: str, *, places: int, at_least: str = "0", at_most: str = "1e12", default: Decimal | None = None
     ) -> Decimal:
-        """A decimal with at most `places` decimals within bounds."""
+        """Read a decimal with at most `places` decimals within bounds."""
 
         def convert(text: str) -> Decimal:
             number = exact_number(text)
@@ -158,6 +159,7 @@ class Entry:
                 raise ValueError
             if (number * 10**places).denominator != 1:
                 raise ValueError
+            # one zero for `-0` and `0.000`, which differ as text
             return Decimal(text) if number else Decimal(0)
 
         expected = f"a decimal from {at_least} to {at_most} with at most {places} decimals"
@@ -186,7 +188,7 @@ class Entry:
         return self.choice(field, ("true", "false"), "false") == "true"
 
     def texts(self, field: str) -> list[str]:
-        """A list of texts; empty where it is absent."""
+        """Read a list of texts; empty if it is absent."""
         items = self.value(field)
         if items is None or items == "":
             return []
@@ -195,7 +197,7 @@ class Entry:
         return [item.strip() for item in items]
 
     def days(self, field: str) -> frozenset[date]:
-        """A list of days such as 2026-10-01; none where it is absent."""
+        """Read a list of days such as 2026-10-01; none if it is absent."""
         items = self.value(field)
         if items is None or items == "":
             return frozenset()
@@ -206,7 +208,7 @@ class Entry:
         return days
 
     def day(self, field: str) -> date | None:
-        """A day such as 2026-10-01; None where it is absent."""
+        """Read a day such as 2026-10-01; None if it is absent."""
         value = self.value(field)
         found = _day(value)
         if found is None and value not in (None, ""):
@@ -217,12 +219,12 @@ class Entry:
         return self._converted(field, lambda text: ZoneInfo(text).key, "a time zone such as Asia/Shanghai", None)
 
     def instant(self, field: str, zone: str | None) -> datetime:
-        """An instant with an offset, or a date: local midnight in the billing zone."""
+        """Read an instant with an offset, or a date: local midnight in the billing zone."""
         expected = "a date or an RFC 3339 instant with an offset, from 2000 to 2199"
         return self._converted(field, lambda text: declared_instant(text, zone), expected, None)
 
     def optional_instant(self, field: str, zone: str | None) -> datetime | None:
-        """The same, or None where the field is absent or empty."""
+        """Read an instant or a date, or None if the field is absent or empty."""
         self._asked.add(field)
         return self.instant(field, zone) if self.fields.get(field) else None
 
@@ -236,7 +238,7 @@ class Entry:
             raise self.error(unknown[0], f"is no field here; known are {', '.join(sorted(self._asked))}")
 
     def entries(self, field: str) -> Iterator["Entry"]:
-        """The mappings of a list field; nothing where it is absent."""
+        """Yield the mappings of a list field; none if it is absent."""
         items = self.value(field)
         if items is None or items == "":
             return
@@ -247,7 +249,7 @@ class Entry:
 
 
 def declared_text(sections: Mapping[str, object]) -> str:
-    """Sections as `apply` takes them; nothing where there are none."""
+    """Return sections as `apply` takes them; empty without sections."""
     return yaml.safe_dump(dict(sections), sort_keys=False, allow_unicode=True, width=160) if sections else ""
 
 

@@ -1,7 +1,7 @@
-"""The sections of teams and owners: written as text, read from a table, and looked at before they apply.
+"""Sections of teams and owners: written as text, read from a table, and previewed before they apply.
 
-Whoever may operate changes these sections in the portal, none of which needs a second person. What a form asks for becomes
-the text that `apply` takes, so there is one rule and one way of writing.
+Operators change these sections in the portal; none of them needs a second person. The input of a form becomes the text
+that `apply` takes, so there is one rule and one notation.
 """
 
 import csv
@@ -29,7 +29,7 @@ from pricing.money import EXACT
 
 SECTIONS: Final = ("teams", "ownership", "platform", "consumers", "channels", "budgets")
 COLUMNS: Final = ("code", "name", "cost_center", "parent", "group", "legal_entity", "recipient", "department")
-"""The columns of a table of teams; all but the first may be left out."""
+"""Columns of a table of teams; all but the first may be left out."""
 ZERO: Final = Decimal("0.00")
 
 Sections = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -37,21 +37,21 @@ Sections = Mapping[str, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What somebody pays for: device time, tokens, and the amount; None where a part has no price."""
+    """Device time, tokens and amount of a payer; the amount is None if a part has no price."""
 
     gpu_seconds: Decimal = Decimal(0)
     tokens: Decimal = Decimal(0)
     amount: Decimal | None = ZERO
 
     def plus(self, seconds: Decimal, tokens: Decimal, amount: Decimal | None) -> "Share":
-        """The sum; with an unknown amount it is unknown."""
+        """Return the sum; its amount is unknown if either is."""
         known = None if self.amount is None or amount is None else self.amount + amount
         return Share(EXACT.add(self.gpu_seconds, seconds), EXACT.add(self.tokens, tokens), known)
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One payer of an open month, before and after. `payer`: a team's code, or one of `platform` and `nobody` (`kind`)."""
+    """Payer of an open month, before and after. `payer`: a team's code, or one of `platform` and `nobody` (`kind`)."""
 
     month: str
     kind: str
@@ -62,7 +62,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a text would change, and who would pay for what in open months. `unrated`: teams whose amounts are unknown."""
+    """Changes of a text, and of the payers in open months. `unrated`: teams whose amounts are unknown."""
 
     applied: Applied
     moved: list[Moved]
@@ -70,13 +70,13 @@ class Preview:
 
 
 def sections_text(sections: Sections) -> str:
-    """The sections as `apply` takes them; what is empty is left out."""
+    """Return the sections as `apply` takes them, without empty ones."""
     declared = {name: [_filled(entry) for entry in sections[name]] for name in SECTIONS if sections.get(name)}
     return declared_text(declared)
 
 
 def _filled(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Its fields as text: an instant with its offset, a flag only where it is set."""
+    """Return an entry with its fields as text: an instant with its offset, a flag only if it is set."""
     return {name: _text(value) for name, value in entry.items() if value not in (None, "", False)}
 
 
@@ -89,7 +89,7 @@ def _text(value: Any) -> Any:
 
 
 def teams_declared(teams: Iterable[Team]) -> list[dict[str, Any]]:
-    """Teams and groups as the section `teams` has them."""
+    """Return teams and groups as entries of the section `teams`."""
     return [
         {
             "code": team.code, "name": team.name, "cost_center": _fact_declared(team, "cost_center"),
@@ -102,7 +102,7 @@ def teams_declared(teams: Iterable[Team]) -> list[dict[str, Any]]:
 
 
 def _fact_declared(team: Team, fact: str) -> Any:
-    """The cost centre or a fact of the organisation as a set-up file has it: a text, or the dated list of one with more."""
+    """Return the cost centre or a fact of the organisation as in a set-up file: a text, or the dated list."""
     listed = team.dated_cost_centers if fact == "cost_center" else team.dated_organisation.get(fact, [])
     if listed:
         return [{name: value for name, value in item.items() if value} for item in listed]
@@ -112,9 +112,9 @@ def _fact_declared(team: Team, fact: str) -> Any:
 
 
 def changed_from(team: Team, fact: str, value: str, since: datetime | None) -> Any:
-    """Return a fact of a team as a set-up file has it once it is `value` from an instant on.
+    """Return a fact of a team as a set-up file has it if its value is `value` from an instant on.
 
-    Where the value is that of now, all stays as it is; without an instant it is the value of all time.
+    A value that is the current one changes nothing; without an instant the value is that of all time.
     """
     known = _fact_declared(team, fact)
     now = (team.parent.code if team.parent else "") if fact == "parent" else getattr(team, fact)
@@ -128,13 +128,13 @@ def changed_from(team: Team, fact: str, value: str, since: datetime | None) -> A
 
 
 def namespace_declared(row: NamespaceOwnership, **changed: Any) -> tuple[str, dict[str, Any]]:
-    """The section and the entry of a row, with other facts where they are given."""
+    """Return the section and the entry of a row, with other facts if they are given."""
     facts = {"cluster": row.cluster, "namespace": row.namespace, "team": row.team.code, **_times(row)}
     return ("platform" if row.platform else "ownership"), {**facts, **changed}
 
 
 def consumer_declared(row: ConsumerOwnership, **changed: Any) -> tuple[str, dict[str, Any]]:
-    """The same for a consumer of a gateway."""
+    """Return the section and the entry of a gateway's consumer, with other facts if they are given."""
     facts = {"source": row.source, "consumer": row.consumer, "team": row.team.code, **_times(row)}
     return "consumers", {**facts, **changed}
 
@@ -157,9 +157,9 @@ def owners_declared(
 
 
 def team_ending(code: str, day: datetime, successor: str) -> dict[str, list[Mapping[str, Any]]]:
-    """The entries with which a team owns nothing from `day` on: its successor does, or, where that is empty, nobody.
+    """Return the entries that end a team's ownership on `day`: its successor owns from then on, or nobody if that is empty.
 
-    Raises SetUpFileError where the team begins to own something later, and nobody comes after it.
+    Raises SetUpFileError if the team begins to own something later and has no successor.
     """
     entries: list[tuple[str, Mapping[str, Any]]] = []
     for rows, declared in ((_owned(NamespaceOwnership, code, day), namespace_declared),
@@ -184,7 +184,7 @@ def _owned(model: Any, code: str, day: datetime) -> Any:
 
 
 def file_text(content: bytes, name: str) -> str:
-    """The text of an uploaded file; a table (.csv) of teams becomes its section.  Raises SetUpFileError."""
+    """Return the text of an uploaded file; a table (.csv) of teams becomes its section.  Raises SetUpFileError."""
     if len(content) > MAX_FILE_BYTES:
         raise SetUpFileError(Message("%(file)s: larger than %(most)s bytes", file=name, most=MAX_FILE_BYTES))
     try:
@@ -198,6 +198,7 @@ def _table(text: str, name: str) -> list[dict[str, Any]]:
     reader = csv.DictReader(StringIO(text, newline=""), strict=True)
     try:
         columns = list(reader.fieldnames or ())
+        # an unknown column is refused: a misspelt one would otherwise empty its fact in silence
         if "code" not in columns or not set(columns) <= set(COLUMNS) or len(set(columns)) < len(columns):
             raise SetUpFileError(Message(
                 "%(file)s: the first row names its columns: code, and any of %(columns)s, each once",
@@ -211,7 +212,7 @@ def _table(text: str, name: str) -> list[dict[str, Any]]:
                     "%(file)s line %(line)s: not as many cells as the first row", file=name, line=reader.line_num
                 ))
             facts = dict[str, Any](row)
-            if (team := known.get(row["code"].strip())) is not None:  # the table has the facts of now: dates stay
+            if (team := known.get(row["code"].strip())) is not None:  # without a change, dates stay
                 dated = [fact for fact in ("cost_center", *ORGANISATION) if fact in row]
                 facts |= {fact: changed_from(team, fact, row[fact].strip(), None) for fact in dated}
             rows.append(facts)
@@ -226,12 +227,13 @@ def owners_apply(*, text: str, name: str, actor: str) -> Applied:
 
 
 def owners_preview(*, text: str, name: str, actor: str, periods: Sequence[BillingPeriod]) -> Preview:
-    """What a text would change and, for `periods` that are not closed, who would pay for what.  Raises as `owners_apply`."""
+    """Return the changes of a text, and its payers in `periods` that are not closed.  Raises as `owners_apply`."""
     return preview_of(sections_of(text, name, SECTIONS), actor, periods)
 
 
 def preview_of(top: Entry, actor: str, periods: Sequence[BillingPeriod]) -> Preview:
-    """What sections would change and, for `periods` that are not closed, who would pay what.  Raises as `fields_apply`."""
+    """Return the changes of sections, and their payers in `periods` that are not closed.  Raises as `fields_apply`."""
+    # rated before the change, and again inside its transaction, which is then rolled back
     rated: list[list[RatingResult]] = [[_rated(period) for period in periods]]
     applied = fields_apply(top, actor, dry_run=True, look=lambda: rated.append([_rated(period) for period in periods]))
     moved: list[Moved] = []
@@ -242,7 +244,7 @@ def preview_of(top: Entry, actor: str, periods: Sequence[BillingPeriod]) -> Prev
 
 
 def sections_of(text: str, name: str, allowed: Sequence[str]) -> Entry:
-    """The sections of a text, none but those that are changed on this page.  Raises SetUpFileError."""
+    """Parse a text whose sections must all be in `allowed`.  Raises SetUpFileError."""
     top = fields_of(text, Path(name))
     for section in top:
         if section not in allowed:
@@ -258,7 +260,7 @@ def _rated(period: BillingPeriod) -> RatingResult:
 
 
 def _moved(month: str, before: RatingResult, after: RatingResult) -> list[Moved]:
-    """Who pays for something else than before: teams, then the platform, then nobody."""
+    """Return the payers whose usage or amount changes: teams, then the platform, then nobody."""
     shares = _shares(before), _shares(after)
     payers = sorted(shares[0].keys() | shares[1].keys(), key=lambda payer: (KINDS.index(payer[0]), payer[1]))
     rows = [Moved(month, *payer, *(found.get(payer, Share()) for found in shares)) for payer in payers]
@@ -269,7 +271,7 @@ KINDS: Final = ("team", "platform", "nobody")
 
 
 def _shares(rated: RatingResult) -> dict[tuple[str, str], Share]:
-    """What each payer pays for; the platform is charged nothing, what nobody owns has the amount at its price."""
+    """Return the share of each payer; the platform is charged nothing, and unowned usage has the amount at its price."""
     found: dict[tuple[str, str], Share] = defaultdict(Share)
     nothing = Decimal(0)
 

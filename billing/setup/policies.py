@@ -1,6 +1,6 @@
-"""Policies, carbon factors, commitments and how it bills: what is stored, and what a form asks for, as text for `apply`.
+"""Policies, carbon factors, commitments and the billing set-up as text for `apply`, from stored rows or from a form.
 
-Whoever may operate changes these sections in the portal, none of which needs a second person: as with the file.
+Operators change these sections in the portal; none of them needs a second person, as with the file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,13 +28,13 @@ Entry = dict[str, Any]
 
 
 def efficiency_declared(policy: EfficiencyPolicy, zone: str) -> Entry:
-    """A stored policy as its section has it."""
+    """Return a stored policy as an entry of its section."""
     numbers = {name: plain_text(getattr(policy, name)) for name in NUMBERS}
     return {**_named(policy, zone), **numbers, **{name: getattr(policy, name) for name in OTHERS}}
 
 
 def interruption_declared(policy: InterruptionPolicy, zone: str) -> Entry:
-    """A stored policy as its section has it."""
+    """Return a stored policy as an entry of its section."""
     fields = {reason: name for name, reason in REASONS.items()}
     rules = {
         fields[reason]: {"cap_hours": rule["hours"]} if rule["payer"] == "cap" else rule["payer"]
@@ -44,7 +44,7 @@ def interruption_declared(policy: InterruptionPolicy, zone: str) -> Entry:
 
 
 def allocation_declared(policy: AllocationPolicy, zone: str) -> Entry:
-    """A stored policy as its section has it; the amount of a store is left out beside what it is made of."""
+    """Return a stored policy as an entry of its section; an amount that is computed from a store's use is left out."""
     renamed = {"price": "price_per_gpu_hour", "amount": "amount_per_month"}
 
     def row(rule: Mapping[str, Any]) -> Entry:
@@ -56,7 +56,7 @@ def allocation_declared(policy: AllocationPolicy, zone: str) -> Entry:
 
 
 def carbon_declared(row: CarbonFactors, zone: str) -> Entry:
-    """Stored factors as their section has them."""
+    """Return stored factors as an entry of their section."""
     return {
         "cluster": row.cluster, "valid_from": _local(row, zone), "location_kg_per_kwh": plain_text(row.location_kg_per_kwh),
         "market_kg_per_kwh": plain_text(row.market_kg_per_kwh), "source": row.source,
@@ -64,7 +64,7 @@ def carbon_declared(row: CarbonFactors, zone: str) -> Entry:
 
 
 def policies_declared(zone: str) -> dict[str, list[Entry]]:
-    """Everything that is stored, by section."""
+    """Return all stored policies and factors, by section."""
     return {
         "efficiency_policies": [efficiency_declared(row, zone) for row in EfficiencyPolicy.objects.all()],
         "interruption_policies": [interruption_declared(row, zone) for row in InterruptionPolicy.objects.all()],
@@ -74,7 +74,7 @@ def policies_declared(zone: str) -> dict[str, list[Entry]]:
 
 
 def billing_declared(setup: BillingSetup) -> Entry:
-    """How the installation bills, as its section has it."""
+    """Return the billing set-up as its section."""
     names = ("currency", "zone", "issuer", *ISSUER_FACTS, "review", "reopening")
     days = {name: [day.isoformat() for day in getattr(setup, name)] for name in ("holidays", "working_days")}
     required = "true" if setup.cost_center_required else ""
@@ -83,7 +83,7 @@ def billing_declared(setup: BillingSetup) -> Entry:
 
 
 def commitments_text(commitments: Iterable[Commitment], zone: str) -> str:
-    """Stored commitments as their section has them."""
+    """Return stored commitments as their section."""
     entries = [
         {
             **_named(row, zone), "team": row.team.code, "accelerator": row.accelerator,
@@ -96,7 +96,7 @@ def commitments_text(commitments: Iterable[Commitment], zone: str) -> str:
 
 
 def policies_text(sections: Mapping[str, Sequence[Mapping[str, Any]] | Mapping[str, Any]]) -> str:
-    """The sections as `apply` takes them; what is empty is left out."""
+    """Return the sections as `apply` takes them, without empty ones."""
     declared = {
         name: _filled(found) if isinstance(found, Mapping) else [_filled(entry) for entry in found]
         for name, found in sections.items() if found
@@ -110,14 +110,15 @@ def policies_apply(*, text: str, name: str, actor: str) -> Applied:
 
 
 def policies_preview(*, text: str, name: str, actor: str, periods: Sequence[BillingPeriod]) -> Preview:
-    """What a text would change, and who would owe what for `periods` that are not closed.  Raises as `policies_apply`."""
+    """Return the changes of a text, and its payers in `periods` that are not closed.  Raises as `policies_apply`."""
     return preview_of(_sections(text, name), actor, periods)
 
 
 def _sections(text: str, name: str) -> FileEntry:
-    """The sections of a text.  Raises SetUpFileError, also where one person would end the review of drafts by another."""
+    """Parse the sections of a text.  Raises SetUpFileError, also if one person would end the review of drafts by another."""
     top, four_eyes = sections_of(text, name, SECTIONS), BillingSetup.Review.FOUR_EYES
     wanted = top.value("billing")
+    # a missing `review` would fall back to its default and end four-eyes as well
     ends = isinstance(wanted, dict) and wanted.get("review") != four_eyes
     if ends and BillingSetup.objects.filter(review=four_eyes).exists():
         raise SetUpFileError(Message("billing.review: four-eyes is ended by `manage.py apply` only, not in the portal"))

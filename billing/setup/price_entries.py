@@ -19,7 +19,7 @@ from pricing.token_sheet import TokenSheetError
 
 @dataclass(frozen=True)
 class PriceEntry:
-    """One entry of `price_versions:`, checked."""
+    """Entry of `price_versions:`, checked."""
 
     name: str
     valid_from: datetime
@@ -27,7 +27,7 @@ class PriceEntry:
 
 
 def cost_sheet_store(entry: Entry, actor: str) -> tuple[bool, str]:
-    """Store an entry of `cost_sheets:`; whether it changed anything, and in words.  Raises SetUpFileError."""
+    """Store an entry of `cost_sheets:`; return True if it changed anything, and its description.  Raises SetUpFileError."""
     name, fields, source = _sheet(entry)
     try:
         cost = cost_of_gpu_hour(parse_cost_sheet(fields))
@@ -38,7 +38,7 @@ def cost_sheet_store(entry: Entry, actor: str) -> tuple[bool, str]:
 
 
 def token_cost_sheet_store(entry: Entry, actor: str) -> tuple[bool, str]:
-    """Store an entry of `token_cost_sheets:`; whether it changed anything, and in words.  Raises SetUpFileError."""
+    """Store an entry of `token_cost_sheets:`; return True if it changed, and a description.  Raises SetUpFileError."""
     name, fields, source = _sheet(entry)
     try:
         sheet, changed = token_cost_sheet_put(name=name, inputs=fields, actor=actor)
@@ -63,7 +63,7 @@ def price_entry(entry: Entry, *, zone: str, currency: str) -> PriceEntry:
 
 
 def _line(entry: Entry, path: FieldPath) -> int:
-    """The line of a field, or of the innermost one around it that is there."""
+    """Return the line of a field, or of the innermost existing one around it."""
     line, value = entry.line, cast(object, entry.fields)
     for step in path:
         if isinstance(value, Fields):
@@ -74,7 +74,7 @@ def _line(entry: Entry, path: FieldPath) -> int:
 
 
 def _sheet(entry: Entry) -> tuple[str, dict[str, Any], str]:
-    """Name and fields of a sheet, and where they are: in a file beside this one, under `sheet:`, or in the entry itself."""
+    """Return name, fields and place of a sheet: in a file beside this one, under `sheet:`, or in the entry itself."""
     name = entry.text("name")
     fields: object
     if entry.has("file"):

@@ -1,4 +1,4 @@
-"""A file of price lists, YAML or a table -> drafts. Nothing is published: that takes a submission and a second person."""
+"""Import of price lists, YAML or a table -> drafts. Publication takes a submission and a second person."""
 
 from datetime import datetime
 from pathlib import Path
@@ -19,9 +19,9 @@ from billing.tenancy.selectors import billing_setup
 def price_lists_import(
     *, path: Path, actor: str, now: datetime, reason: str | None = None, sheet: str | None = None
 ) -> list[tuple[PriceDraft, str]]:
-    """Make or change one draft per list of a file (and store the cost sheets of a YAML file); each with what became of it.
+    """Create or change one draft per list of a file (and store the cost sheets of a YAML file); return each with its change.
 
-    `sheet` names a sheet of a workbook; its first one where it is None.  Raises SetUpFileError, with nothing changed.
+    `sheet` names a sheet of a workbook; None for the first one.  Raises SetUpFileError, with nothing changed.
     """
     setup = billing_setup()
     try:
@@ -52,6 +52,7 @@ def _draft(
     name: str, valid_from: datetime, content: dict[str, list[dict[str, str]]], actor: str, now: datetime, reason: str | None
 ) -> tuple[PriceDraft, str]:
     known = price_draft_named(name)
+    # an approved draft is published and never edited: its name makes a new draft
     if known is None or known.state == PriceDraft.State.APPROVED:
         made = price_draft_create(
             name=name, valid_from=valid_from, content=content, actor=actor, now=now, reason=reason or ""

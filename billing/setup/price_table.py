@@ -1,11 +1,11 @@
-"""A table of prices, one row per price -> the lists that the set-up file has under `price_versions:`.
+"""Table of prices, one row per price -> the lists that the set-up file has under `price_versions:`.
 
     version,valid_from,accelerator,resource,unit,model,token_class,up_to_tokens,price,cost_sheet
     2027-01,2027-01-01,NVIDIA-H800,,GPU-Hours,,,,10.0000,
     2027-01,2027-01-01,,,,qwen,input,32768,1.0000,
 
-Rows of one version are one complete list. A row is taken as the fields of YAML that say the same (docs/imports.md), so both
-are checked by the same rules; what is wrong is named by row and column.
+Rows of one version are one complete list. A row becomes the same fields as in YAML (docs/imports.md), so the same rules
+check both; a problem is named by row and column.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ PRICE_FIELDS: Final = (*UNIT_FIELDS.values(), *TOKEN_CLASSES)
 
 
 class PriceRow(Entry):
-    """One row; its errors name row and column."""
+    """Row of the table; its errors name row and column."""
 
     def __init__(self, cells: Fields, number: int, path: Path) -> None:
         super().__init__(cells, "", path)
@@ -46,11 +46,11 @@ class PriceRow(Entry):
         return SetUpFileError(f"{place(self.path, self.line)}: {field}: {message}")
 
     def given(self, *fields: str) -> dict[str, object]:
-        """The cells that are not empty, of some columns."""
+        """Return the cells of some columns that are not empty."""
         return {field: self.value(field) for field in fields if self.has(field)}
 
     def priced_by_sheet(self) -> bool:
-        """Whether the price comes from a cost sheet.  Raises where there is neither, or both."""
+        """Return True if the price comes from a cost sheet.  Raises SetUpFileError if there is neither, or both."""
         if self.has("price") and self.has("cost_sheet"):
             raise self.error("price", "is given beside cost_sheet: give one of the two")
         if not self.has("price") and not self.has("cost_sheet"):
@@ -58,7 +58,7 @@ class PriceRow(Entry):
         return self.has("cost_sheet")
 
     def refuse(self, fields: tuple[str, ...], what: str) -> None:
-        """Refuse cells that say nothing about such a price."""
+        """Refuse cells of columns that such a price does not have."""
         for name in fields:
             if self.has(name):
                 raise self.error(name, f"is no column of a price of {what}")
@@ -66,7 +66,7 @@ class PriceRow(Entry):
 
 @dataclass
 class PricedItem:
-    """Fields of one device price, or of the token prices of one model, and the row that each came from."""
+    """Fields of one device price, or of the token prices of one model, and the row of each."""
 
     fields: dict[str, object]
     rows: dict[str, PriceRow]
@@ -106,13 +106,14 @@ class VersionRows:
         else:
             row.choice("unit", (MILLION_TOKENS,), MILLION_TOKENS)
             name, value = row.choice("token_class", TOKEN_CLASSES), row.value("price")
+        # two rows of one price would otherwise leave the last one
         if name in item.rows:
             column = name if name == "cost_sheet" else "token_class"
             raise row.error(column, f"{name} of {key[0]} has a price in row {item.rows[name].line} already")
         item.fields[name], item.rows[name] = value, row
 
     def checked(self, currency: str) -> PriceEntry:
-        """The list of these rows.  Raises SetUpFileError with the row and column of its first bad field."""
+        """Return the list of these rows.  Raises SetUpFileError with the row and column of its first bad field."""
         items = {"gpu": self.gpu, "tokens": list(self.tokens.values())}
         content = {kind: [item.fields for item in found] for kind, found in items.items()}
         try:
@@ -125,7 +126,7 @@ class VersionRows:
 
 
 def _named(problem: FieldProblem, item: PricedItem) -> SetUpFileError:
-    """A problem of a field of YAML, as one of a row and its column."""
+    """Return a problem of a YAML field as one of a row and its column."""
     name = str(problem.path[2])
     row = item.rows.get(name, item.first)
     if name in TOKEN_CLASSES and name not in item.fields:
@@ -134,7 +135,7 @@ def _named(problem: FieldProblem, item: PricedItem) -> SetUpFileError:
 
 
 def price_table(path: Path, *, zone: str, currency: str, sheet: str | None = None) -> list[PriceEntry]:
-    """The price lists of a table, of which a day begins in `zone`.  Raises SetUpFileError with row and column."""
+    """Return the price lists of a table; its days begin in `zone`.  Raises SetUpFileError with row and column."""
     versions: dict[str, VersionRows] = {}
     for row in _rows(path, sheet):
         name, valid_from = row.text("version"), row.instant("valid_from", zone)

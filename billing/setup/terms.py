@@ -1,4 +1,4 @@
-"""The sections of the set-up file that hold beside the price list: policies, commitments, carbon factors.
+"""Sections of the set-up file beside the price list: policies, commitments, carbon factors.
 
     efficiency_policies:
       - {name: bands-v1, valid_from: 2026-10-01, hfu_below: "0.20", penalty: "0.20", mfu_above: "0.50", reward: "0.10"}
@@ -32,7 +32,7 @@
       - {cluster: hq-1, priority_class: "spot-*", capacity_type: spot, valid_from: 2026-10-01}
       - {cluster: hq-1, label: "pool=reserved-*", capacity_type: reserved, priority: 1}     # or namespace, queue, tag
 
-Each function stores one entry and returns whether that changed anything, and in words what.  Raises SetUpFileError,
+Each function stores one entry and returns True if that changed anything, and its description.  Raises SetUpFileError,
 RateError.
 """
 
@@ -81,7 +81,7 @@ BANDS: Final = {"hfu_below": ("1", 6), "penalty": ("10", 4), "mfu_above": ("1", 
 REASONS: Final = {
     "preempted": "preempted", "reclaimed": "reclaimed", "evicted": "evicted", "node_lost": "node lost",
 }  # fmt: skip
-"""Field of the file, and the end reason of the contract."""
+"""End reason of the contract, by field of the file."""
 METHODS: Final = tuple(method.value for method in Method)
 CARBON_PLACES: Final = 6
 
@@ -107,7 +107,7 @@ def efficiency_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
         if not Team.objects.filter(code=code).exists():
             raise entry.error("unrewarded", f"{code!r} is no team")
     _bands_agree(entry, fields, fields)
-    if not EfficiencyPolicy.objects.filter(name=fields["name"]).exists():  # those that are stored stay as they are
+    if not EfficiencyPolicy.objects.filter(name=fields["name"]).exists():  # stored policies stay as they are
         for one, stored in zip(classes, fields["classes"], strict=True):
             _bands_agree(one, stored, fields | stored)
     entry.finish()
@@ -116,7 +116,7 @@ def efficiency_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
 
 
 def _bands_agree(entry: Entry, own: Mapping[str, Any], bands: Mapping[str, Any]) -> None:
-    """Refuse bands of which a job would earn the penalty and the reward, at the one that the entry gives itself."""
+    """Refuse bands that give a job both penalty and reward, at the field that the entry itself declares."""
     below, above = bands["hfu_below"], bands["mfu_above"]
     if Decimal(below) > Decimal(above):
         if "hfu_below" in own:
@@ -125,7 +125,7 @@ def _bands_agree(entry: Entry, own: Mapping[str, Any], bands: Mapping[str, Any])
 
 
 def _workload_class(entry: Entry, zone: str) -> dict[str, Any]:
-    """Bands of their own for some workloads, as the policy stores them."""
+    """Return the bands of some workloads as the policy stores them."""
     fields: dict[str, Any] = {"name": entry.text("name")}
     for name in ("kinds", "queues", "accelerators"):
         if patterns := entry.texts(name):
@@ -175,7 +175,7 @@ def allocation_policy_store(entry: Entry, zone: str, actor: str) -> Stored:
         "shared": [_shared(rule) for rule in entry.entries("shared")],
     }
     entry.finish()
-    if not AllocationPolicy.objects.filter(name=name).exists():  # those that are stored stay as they are
+    if not AllocationPolicy.objects.filter(name=name).exists():  # stored policies stay as they are
         for rule in entry.entries("idle"):
             _refuse_unknown(rule, rule.name("accelerator"))
         for rule in entry.entries("shared"):
@@ -210,12 +210,12 @@ def _shared(rule: Entry) -> dict[str, Any]:
 
 
 def _amount(entry: Entry) -> Decimal:
-    """An amount above zero, in the decimals of the currency."""
+    """Read an amount above zero, in the decimals of the currency."""
     return entry.decimal("amount_per_month", places=amount_places(), at_least=str(smallest_amount()))
 
 
 def _store_cost(rule: Entry, made_of: dict[str, Any]) -> Decimal:
-    """What a store costs; kept in the rule with what it is made of."""
+    """Return the cost of a store's use; the rule stores it with its parts."""
     if rule.has("amount_per_month"):
         raise rule.error("amount_per_month", "is given beside storage and requests: give the amount, or what it is made of")
     try:
@@ -228,13 +228,13 @@ def _store_cost(rule: Entry, made_of: dict[str, Any]) -> Decimal:
 
 
 def _refuse_unknown(entry: Entry, accelerator: str) -> None:
-    """Refuse an accelerator that nobody knows: unused hours of it would be billed, or idle hours of none."""
+    """Refuse an unknown accelerator: unused hours of it would be billed, or idle hours of no pool."""
     if (unknown := unknown_accelerator(accelerator)) is not None:
         raise entry.error("accelerator", str(unknown))
 
 
 def _refuse_other_month(rule: Entry, month: str, zone: str) -> None:
-    """Refuse bytes kept over the seconds of another month than that of the policy: they are figures of one month."""
+    """Refuse bytes stored over the seconds of another month than the policy's first: they are figures of one month."""
     given, seconds = rule.value("month_seconds"), billing_month(month, zone).microseconds // 10**6
     if given is not None and exact_number(given) != seconds:
         raise rule.error("month_seconds", f"{given} must be {seconds}, the seconds of {month}, with which the policy begins")
@@ -256,14 +256,14 @@ def _split(rule: Entry) -> dict[str, Any]:
 
 
 def commitment_store(entry: Entry, team: Team, zone: str, actor: str) -> Stored:
-    """An entry of `commitments`: hours that a team pays for, used or not."""
+    """Store an entry of `commitments`: hours that a team pays for, used or not."""
     name, price = entry.text("name"), _committed_price(entry)
     terms = CommitmentTerms(
         name, team, entry.name("accelerator"), _hours(entry, price), price,
         entry.instant("valid_from", zone), entry.optional_instant("valid_until", zone),
     )  # fmt: skip
     entry.finish()
-    if not Commitment.objects.filter(name=name).exists():  # those that are stored stay as they are
+    if not Commitment.objects.filter(name=name).exists():  # stored commitments stay as they are
         _refuse_unknown(entry, terms.accelerator)
     changed = commitment_put(terms=terms, actor=actor)
     hours = f"{plain_text(terms.gpu_hours)} GPU-hours of {terms.accelerator} a month at {price}"
@@ -285,7 +285,7 @@ def _committed_price(entry: Entry) -> Decimal:
 
 
 def _hours(entry: Entry, price: Decimal) -> Decimal:
-    """GPU-hours a month, as given or as an amount, which must be a whole number of them to 6 decimals."""
+    """Return GPU-hours a month, as given, or from an amount that must be a whole number of them to 6 decimals."""
     if entry.has("gpu_hours_per_month") == entry.has("amount_per_month"):
         raise entry.error("gpu_hours_per_month", "say either the hours or the amount (amount_per_month) of a month")
     if entry.has("gpu_hours_per_month"):
@@ -301,7 +301,7 @@ def _hours(entry: Entry, price: Decimal) -> Decimal:
 
 
 def carbon_store(entry: Entry, zone: str, actor: str) -> Stored:
-    """An entry of `carbon`: figures, or a known factor by region and year."""
+    """Store an entry of `carbon`: figures, or a known factor by region and year."""
     cluster, valid_from = entry.name("cluster"), entry.instant("valid_from", zone)
     location, market, source = _known_factors(entry)
     location = location or entry.decimal("location_kg_per_kwh", places=CARBON_PLACES, at_most="10")
@@ -318,7 +318,7 @@ def carbon_store(entry: Entry, zone: str, actor: str) -> Stored:
 
 
 def tier_rule_store(entry: Entry, zone: str, actor: str) -> Stored:
-    """An entry of `service_tiers`: what a tier that a source states is billed as, from an instant on or always."""
+    """Store an entry of `service_tiers`: the tier that a stated tier is billed as, from an instant on or always."""
     source, stated = entry.name("source"), entry.name("service_tier")
     treat_as = canonical_tier(entry.name("treat_as"))
     valid_from = entry.optional_instant("valid_from", zone) or EARLIEST
@@ -333,7 +333,7 @@ def tier_rule_store(entry: Entry, zone: str, actor: str) -> Stored:
 
 
 def capacity_type_store(entry: Entry, zone: str, actor: str) -> Stored:
-    """An entry of `capacity_types`: of which type allocations of a cluster are, from an instant on or always."""
+    """Store an entry of `capacity_types`: the type of matching allocations of a cluster, from an instant on or always."""
     cluster = entry.name("cluster")
     conditions = {name: entry.text(name, limit=MAX_NAME_BYTES) for name in CONDITIONS if entry.has(name)}
     for name in ("label", "tag"):
@@ -356,7 +356,7 @@ def capacity_type_store(entry: Entry, zone: str, actor: str) -> Stored:
 
 
 def tag_rules_read(top: Entry) -> list[TagRule]:
-    """The entries of `tags`: where a source or a cluster says a tag, the longest value, and how many values a day has."""
+    """Return the rules of `tags`: the origin of a tag in a source or cluster, the longest value, and the values per day."""
     rules: dict[tuple[str, str, str], TagRule] = {}
     for entry in top.entries("tags"):
         cluster = entry.name("cluster") if entry.has("cluster") else ""
@@ -380,9 +380,9 @@ def tag_rules_read(top: Entry) -> list[TagRule]:
 
 
 def _known_factors(entry: Entry) -> tuple[Decimal | None, Decimal | None, str | None]:
-    """Kilograms per kWh by location and by contract, and where they come from; None where the entry names no region.
+    """Return kilograms per kWh by location and by contract, and their source; None if the entry names no region.
 
-    Where a residual factor of the region and year is known, it is the one by contract: green certificates are counted, and
+    If a residual factor of the region and year is known, it is the one by contract: green certificates are counted, and
     the rest takes what they leave. Bases are never mixed beyond that.
     """
     if not entry.has("region"):

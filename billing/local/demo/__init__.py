@@ -1,1 +1,1 @@
-"""The demonstration: a made-up company's month, reported through the real endpoints, priced, closed and issued."""
+"""Demonstration: a made-up company's month, reported through the real endpoints, priced, closed and issued."""

@@ -1,11 +1,11 @@
-"""PURE: the made-up company of the demonstration: teams, clusters, gateways, and what they are like."""
+"""PURE: the made-up company of the demonstration: teams, clusters, gateways, models and prices."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class DemoTeam:
-    """A team with its training namespaces, how busy it is, how well it trains, and what it asks of models."""
+    """Team with its training namespaces, how busy it is, its MFU in training, and its requests to models."""
 
     code: str
     name: str
@@ -35,17 +35,17 @@ TEAMS = (
 GROUPS = {"research": "Research", "product": "Product"}
 
 MOVING_NAMESPACE, MOVES_FROM, MOVES_TO = "vision-lab", "cv", "robotics"
-"""Changes hands at local midnight of the 16th."""
+"""Namespace that changes owner at local midnight of the 16th."""
 
 ORPHAN_NAMESPACE, ORPHAN_OWNER = "intern-sandbox", "edu"
-"""Nobody owns it until somebody asks: it blocks the close, and the demonstration shows how it is resolved."""
+"""Namespace without an owner at first: it blocks the close, and the demonstration shows the solution."""
 
 MIG_RESOURCE, MIG_SLICES_PER_NODE = "nvidia.com/mig-1g.10gb", 56
 
 
 @dataclass(frozen=True)
 class Node:
-    """A server: its devices of one accelerator, whole or in MIG slices."""
+    """Server: its devices of one accelerator, whole or in MIG slices."""
 
     name: str
     cluster: str
@@ -64,17 +64,17 @@ NODES = (
 )
 LAB = Node("lab-01", "lab-sz", "NVIDIA-L20", "nvidia.com/gpu", 8, "shenzhen")
 LAB_OWNER, LAB_NAMESPACE = "robotics", "robotics-bench"
-"""A small cluster of the running month, whose agent falls silent."""
+"""Owner of a small cluster of the running month, whose agent falls silent."""
 
 UNOWNED_NAMESPACE = "hackathon"
-"""Nobody owns it in the running month: it waits for somebody who claims it."""
+"""Namespace without an owner in the running month: it waits for a claim."""
 
 GATEWAYS = {"edge-sh": "litellm-edge-sh", "edge-gz": "litellm-edge-gz"}
 
 
 @dataclass(frozen=True)
 class DemoModel:
-    """A served model: typical lengths, share of cached input and of reasoning, and its share of requests."""
+    """Served model: typical lengths, share of cached input and of reasoning, and its share of requests."""
 
     name: str
     input_tokens: int
@@ -92,10 +92,10 @@ MODELS = (
 )
 
 SPIKE_TEAM, SPIKE_MODEL, SPIKE_REQUESTS = "support", "deepseek-v3", 30_000
-"""A job that asks in a loop: about seventy usual days of that team and model in one."""
+"""Job that requests in a loop: about seventy usual days of that team and model in one."""
 
 BUDGETS_NOW = {"nlp": 60, "ads": 95, "support": 130}
-"""How many percent of its budget of the running month each of these teams has spent."""
+"""Percent of its budget of the running month that each of these teams has spent."""
 
 CARBON = {HQ: "CN-North", "edge-sh": "CN-East", "edge-gz": "CN-South", LAB.cluster: "CN-South"}
 """Regions of the grid, with official averages of 2023."""
@@ -129,4 +129,4 @@ COST_SHEETS: dict[str, dict[str, str]] = {
 """Illustrative prices, not market facts."""
 
 H800_FROM_16TH = {"electricity_price_per_kwh": "0.78"}
-"""The tariff of the cold season: the mid-month price change."""
+"""Tariff of the cold season: the mid-month price change."""

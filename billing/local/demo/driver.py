@@ -1,4 +1,4 @@
-"""Driving the demonstration: everything goes through the endpoints that a user has, over real HTTP."""
+"""Driver of the demonstration: every step uses the endpoints that a user has, over real HTTP."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -61,12 +61,12 @@ FINDINGS_PATIENCE_S = 120.0
 
 
 class DemoError(RuntimeError):
-    """A step that did not do what it should."""
+    """Step of the demonstration that failed."""
 
 
 @dataclass
 class Answers:
-    """The answers of the endpoints, added up."""
+    """Sums of the answers of the endpoints."""
 
     accepted: int = 0
     duplicates: int = 0
@@ -82,9 +82,9 @@ class Answers:
 
 @dataclass
 class Demonstration:
-    """One run against a web process at `url`; `say` prints the progress.
+    """Run of the demonstration against a web process at `url`; `say` prints the progress.
 
-    `to_the_end`: wait until the worker has found what is unusual; who looks at the portal meanwhile sees it come.
+    `to_the_end`: wait until the worker has found the anomalies; else they appear in the portal while it is in use.
     """
 
     url: str
@@ -98,7 +98,7 @@ class Demonstration:
     reported: int = 0
 
     def run(self) -> None:
-        """Set up, report, close, resolve, issue; go on with the running month and what happens in it; export."""
+        """Set up, report, close, resolve, issue; continue with the running month and its events; export."""
         directory = self.home / "demo"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         earlier = _months_before(self.month, len(EARLIER))
@@ -127,17 +127,17 @@ class Demonstration:
 
     @property
     def running(self) -> str:
-        """The month that has begun and is not over."""
+        """Return the month that has begun and is not over."""
         return next_month(self.month)
 
     @property
     def until(self) -> datetime:
-        """Through when the running month is reported."""
+        """Return the instant up to which the running month is reported."""
         return self.now.replace(second=0, microsecond=0)
 
     @property
     def usage(self) -> dict[str, int]:
-        """What was reported of the detailed month, each record counted once."""
+        """Return the reported usage of the detailed month, each record counted once."""
         return {"allocations": self.reported, "token_records": TOKEN_RECORDS + LATE_RECORDS}
 
     def _set_up(self, directory: Path, earliest: str) -> None:
@@ -165,7 +165,7 @@ class Demonstration:
             self.say(f"  {door}: {answers.accepted:,} accepted, {answers.duplicates:,} duplicates recognised")
 
     def _report_devices(self, client: httpx.Client, month: Month) -> None:
-        """Capacity, allocations and samples, as agents that have watched through the end of the month's window."""
+        """Report capacity, allocations and samples, as agents that have watched to the end of the month's window."""
         agent = {"name": "suanpan-agent", "version": "demo"}
         for cluster in sorted({node["cluster"] for node in month.capacity}):
             nodes = [node for node in month.capacity if node["cluster"] == cluster]
@@ -188,7 +188,7 @@ class Demonstration:
         self.say(f"  {name}: reported")
 
     def _report_running(self, client: httpx.Client, detailed: Month, taken: Taken) -> None:
-        """The running month until now: jobs of the month before end, others run on, and one agent is silent."""
+        """Report the running month until now: jobs of the month before end, others run on, and one agent is silent."""
         period = period_open(month=self.running)
         window, until = period.window, self.until
         if until <= window.start:
@@ -205,7 +205,7 @@ class Demonstration:
         self.say(f"  {self.running}: reported until now")
 
     def _report_tokens(self, client: httpx.Client, window: Interval) -> None:
-        """In order, some batches twice as after a lost answer, and one record in a hundred late."""
+        """Report token records in order, some batches twice as after a lost answer, and one record in a hundred late."""
         advance = progress(TOKEN_RECORDS, "gateways: token records")
         late: list[Json] = []
         for index, batch in enumerate(_batches(token_records(window, TOKEN_RECORDS), TOKEN_BATCH)):
@@ -220,7 +220,7 @@ class Demonstration:
             advance(len(batch))
 
     def _report_late(self, client: httpx.Client, window: Interval) -> None:
-        """After the close: the next period bills it as a correction at the price of its own time."""
+        """Report after the close: the next period bills these records as a correction at the price of their own time."""
         records = list(islice(token_records(window, LATE_RECORDS, seed=7), LATE_RECORDS))
         for record in records:
             record["id"] = f"late-{record['id']}"
@@ -261,7 +261,7 @@ class Demonstration:
             self.say(f"    {item.kind} {item.subject}: {number(item.quantity)} {item.unit}")
 
     def _operate(self, kind: str, month: str) -> Operation:
-        """Ask a worker through the broker; should none answer in good time, do it here: the intent is the same."""
+        """Request an operation from a worker; run it here if none has answered in time: both do the same."""
         operation = operation_request(kind=kind, month=month, actor=ACTOR, wake=operation_wake)
         deadline = time.monotonic() + WORKER_PATIENCE_S
         while operation.status == Operation.Status.PENDING and time.monotonic() < deadline:
@@ -270,8 +270,8 @@ class Demonstration:
         return operation_run(operation_id=operation.pk)
 
     def _look_ahead(self) -> None:
-        """Ask a worker for what the scheduler would ask it later: standings, forecasts, findings, sums for charts."""
-        if DailySpend.objects.exists():  # the scheduler was here before all was reported
+        """Ask a worker for the later work of the scheduler: standings, forecasts, findings, sums for charts."""
+        if DailySpend.objects.exists():  # the scheduler ran before all was reported
             days_store(now=timezone.now(), rebuild=True)
         asked = timezone.now()
         try:
@@ -286,7 +286,7 @@ class Demonstration:
 
 
 def _months_before(month: str, count: int) -> list[str]:
-    """That many months before it, the oldest first."""
+    """Return that many months before a month, the oldest first."""
     months = [month]
     while len(months) <= count:
         months.insert(0, previous_month(months[0]))
@@ -294,7 +294,7 @@ def _months_before(month: str, count: int) -> list[str]:
 
 
 def _went_on(record: Json, end: datetime, until: datetime) -> Json:
-    """A job that ran over the end of its month, as it is reported at `until`."""
+    """Return a job that ran over the end of its month, as it is reported at `until`."""
     if end > until:
         return {**record, "observed_until": until.isoformat()}
     return {**record, "ended_at": end.isoformat(), "observed_until": end.isoformat(), "end_reason": "completed"}

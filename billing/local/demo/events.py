@@ -1,4 +1,4 @@
-"""What happens beside the usage: a credit note, a dispute, new budgets; each once per home, by the services of the pages."""
+"""Events beside the usage: a credit note, a dispute, new budgets; each once per home, by the services of the pages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ TEN = Decimal("10.00")
 
 @dataclass(frozen=True)
 class Events:
-    """The events of the running month; documents are those of `month`, the last before the detailed one."""
+    """Events of the running month; documents are those of `month`, the last before the detailed one."""
 
     url: str
     month: str
@@ -44,19 +44,19 @@ class Events:
     say: Callable[[str], None]
 
     def happen(self) -> None:
-        """Let all of them happen, unless they have."""
+        """Run every event that has not happened yet."""
         demonstration_accounts()
         self._credit()
         self._dispute()
         self._budgets()
 
     def _line(self, team: str) -> tuple[Invoice, InvoiceLine]:
-        """The largest line of devices of a team's invoice."""
+        """Return the largest line of devices of a team's invoice."""
         invoice = Invoice.objects.get(period__month=self.month, team__code=team)
         return invoice, invoice.lines.filter(kind="gpu").order_by("-amount", "position")[0]
 
     def _credit(self) -> None:
-        """One person asks for a credit, another one approves it."""
+        """Issue a credit that one person requests and another one approves."""
         invoice, line = self._line(CREDITED_TEAM)
         if Note.objects.filter(invoice=invoice).exists():
             return
@@ -68,7 +68,7 @@ class Events:
         self.say(f"  finance credits {CREDITED_TEAM} {CREDITED} of {invoice.number}, controller approves")
 
     def _dispute(self) -> None:
-        """A team disputes a line over its own token; nobody has looked at it yet."""
+        """Open a dispute of a team over its own token; it waits for finance."""
         invoice, line = self._line(DISPUTING_TEAM)
         if Dispute.objects.filter(invoice=invoice).exists():
             return
@@ -85,7 +85,7 @@ class Events:
         self.say(f"  {DISPUTING_TEAM} disputes {DISPUTED} of {invoice.number}")
 
     def _budgets(self) -> None:
-        """Some teams get new budgets of the running month: one is far from its end, one near, one is beyond."""
+        """Create new budgets of the running month: one far from its end, one near, one exceeded."""
         start = billing_month(self.running, ZONE).start
         if Budget.objects.filter(valid_from=start).exists():
             return

@@ -1,6 +1,6 @@
 """PURE: the month of the made-up company, from a fixed seed: allocations, capacity, efficiency samples, token records.
 
-Reported values only; what they cost is for the platform to find out.
+Reported values only; their cost is left to the platform.
 """
 
 from collections.abc import Iterator
@@ -37,9 +37,9 @@ Json = dict[str, Any]
 
 @dataclass
 class Month:
-    """Everything that agents report of one month.
+    """Reports of all agents for one month.
 
-    `seen_until`: up to when the agents have seen jobs that run on; `running`: those jobs, with the end that they come to.
+    `seen_until`: the instant up to which agents have seen jobs that run on; `running`: those jobs, with their later end.
     """
 
     window: Interval
@@ -51,7 +51,7 @@ class Month:
 
 
 def make_month(window: Interval) -> Month:
-    """Allocations and what belongs to them. Jobs start some hours before the month and run some hours beyond it."""
+    """Create allocations, capacity and samples. Jobs start some hours before the month and run some hours beyond it."""
     month = Month(window, seen_until=window.end + timedelta(hours=1))
     random = Random(SEED)  # noqa: S311 - repeatable on purpose
     for node in NODES:
@@ -71,7 +71,7 @@ def make_month(window: Interval) -> Month:
 
 
 def offer(month: Month, node: Node) -> None:
-    """A node is ready the whole month."""
+    """Report a node as ready the whole month."""
     month.capacity.append(
         {"cluster": node.cluster, "node": node.name, "accelerator": node.accelerator, "resource": node.resource,
          "quantity": node.quantity, "from": _text(month.window.start), "until": _text(month.window.end),
@@ -80,7 +80,7 @@ def offer(month: Month, node: Node) -> None:
 
 
 def serve(month: Month, node: Node, start: datetime, end: datetime, release: str) -> None:
-    """Inference servers hold their devices all the time; the platform pays and recovers through tokens."""
+    """Allocate all devices of a node to inference servers; the platform pays and recovers the cost through tokens."""
     for index in range(node.quantity):
         workload = f"vllm-{MODELS[index % 3].name}{release}"
         allocate(month, node, "serving", workload, "Deployment", f"{node.name}-{index}", 1, start, end, "1")
@@ -157,7 +157,7 @@ def allocate(
 def measure(
     month: Month, team: DemoTeam, pod: Json, held: Interval, width: int, random: Random, every: timedelta = DAY
 ) -> None:
-    """One sample a day, or `every` so long; a few jobs have gaps in their telemetry, and one team has none."""
+    """Add one sample a day, or per `every`; a few jobs have gaps in their telemetry, and one team has none."""
     start, end = max(held.start, month.window.start), min(held.end, month.window.end)
     if team.mfu is None or end <= start:
         return
@@ -176,7 +176,7 @@ def measure(
 
 
 def token_records(window: Interval, count: int, seed: int = SEED) -> Iterator[Json]:
-    """`count` gateway requests in the order of their time: busy by day, quiet at night, quieter at weekends."""
+    """Yield `count` gateway requests in time order: busy by day, quiet at night, quieter at weekends."""
     random = Random(seed + 1)  # noqa: S311 - repeatable on purpose
     hours = window.microseconds // MICROSECONDS_PER_HOUR
     weights = [_busy(window.start + timedelta(hours=hour)) for hour in range(hours)]

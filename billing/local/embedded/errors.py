@@ -1,4 +1,4 @@
-"""What a person reads when an embedded service does not start."""
+"""Errors of embedded services that do not start, with the last log lines and the remedy."""
 
 from pathlib import Path
 
@@ -20,20 +20,20 @@ _ADVICE = (
 
 
 class EmbeddedError(HomeError):
-    """An embedded service cannot be had; the text names the cause, the last lines of its log and the way out."""
+    """Failure of an embedded service; the text names the cause, the last lines of its log and the remedy."""
 
 
 class PortTaken(EmbeddedError):
-    """Somebody else took the port between our choice and the server's bind; another port will do."""
+    """Port that another program took between our choice and the server's bind; another port will do."""
 
 
 def log_size(log: Path) -> int:
-    """Where the log ends now, to distinguish what a new start adds from what was there."""
+    """Return the current size of the log, to tell the output of a new start from earlier output."""
     return log.stat().st_size if log.exists() else 0
 
 
 def log_since(log: Path, offset: int) -> str:
-    """The last 12 lines written to a log after `offset` bytes."""
+    """Return the last 12 lines written to a log after `offset` bytes."""
     if not log.exists():
         return ""
     with log.open("rb") as file:
@@ -42,7 +42,7 @@ def log_since(log: Path, offset: int) -> str:
 
 
 def start_failed(what: str, log: Path, offset: int) -> EmbeddedError:
-    """The error for a program that ended before it was ready, with what it wrote since `offset`."""
+    """Build the error for a program that ended before it was ready, with its output since `offset`."""
     tail = log_since(log, offset)
     if "Address already in use" in tail:
         return PortTaken(f"{what}: the port is taken")

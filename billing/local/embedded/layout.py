@@ -1,4 +1,4 @@
-"""Where everything lies in a home."""
+"""Layout of a home: the paths of its files."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from billing.runtime.home import make_home
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths of one home. `run/` describes the present and may be deleted when nothing runs; `postgres/` is the data."""
+    """Paths of one home. `run/` is the current state and may be deleted while nothing runs; `postgres/` is the data."""
 
     home: Path
 
@@ -32,14 +32,14 @@ class Layout:
         return self.home / "run" / "wanted.json"
 
     def lock(self, name: str) -> Path:
-        """`users`, `start`, `keeper`, and one per server that the server itself keeps."""
+        """Return the path of `users`, `start`, `keeper`, or of a server's own lock."""
         return self.home / "run" / f"{name}.lock"
 
     def log(self, name: str) -> Path:
         return self.home / "log" / f"{name}.log"
 
     def make(self) -> None:
-        """Make the directories of the starter; the data directory is made by initdb's caller."""
+        """Create the directories of the starter; the caller of initdb creates the data directory."""
         make_home(self.home)
         for name in ("run", "log"):
             (self.home / name).mkdir(mode=0o700, exist_ok=True)
@@ -54,7 +54,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a file, or None if it is missing or was damaged; it is rebuilt then."""
+    """Return the content of a file, or None if it is missing or damaged; it is rebuilt then."""
     try:
         content = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):

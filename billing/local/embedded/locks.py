@@ -9,12 +9,12 @@ _RETRY_SECONDS = 0.02
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor to lock, closed on exec."""
+    """Return a descriptor to lock, closed on exec."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def acquire(descriptor: int, mode: int, seconds: float) -> bool:
-    """Take the lock in `mode` (fcntl.LOCK_SH or LOCK_EX), waiting at most `seconds`; False if it was not to be had."""
+    """Take the lock in `mode` (fcntl.LOCK_SH or LOCK_EX), waiting at most `seconds`; return False if that failed."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -27,7 +27,7 @@ def acquire(descriptor: int, mode: int, seconds: float) -> bool:
 
 
 def available(path: Path, mode: int) -> bool:
-    """Whether the lock could be taken in `mode` this very moment; it is let go at once."""
+    """Return True if the lock could be taken in `mode` at this moment; it is released at once."""
     descriptor = open_lock(path)
     try:
         return acquire(descriptor, mode, 0)

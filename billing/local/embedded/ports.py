@@ -1,4 +1,4 @@
-"""Ports on loopback: the same one at every start of a home, another one where somebody else has taken it."""
+"""Ports on loopback: the same one at every start of a home, another one if another program has taken it."""
 
 import random
 import socket
@@ -7,11 +7,11 @@ from billing.local.embedded.layout import Layout, read_json, write_json
 
 LOOPBACK = "127.0.0.1"
 _BELOW_EPHEMERAL = range(20_000, 32_000)
-"""Outgoing connections take their ports from 32768 upwards; ours would be lost to one of them between two starts."""
+"""Range below the ephemeral ports (from 32768 up): an outgoing connection could take such a port between two starts."""
 
 
 def port_for(layout: Layout, name: str, *, another: bool = False) -> int:
-    """The port of a server, remembered in the home.
+    """Return the port of a server, as remembered in the home.
 
     another: the remembered one has just proved to be taken.
     """
@@ -31,7 +31,7 @@ def _free_port(avoid: set[int]) -> int:
 
 
 def is_free(port: int | None) -> bool:
-    """Whether nobody listens on it; no port is not free."""
+    """Return True if no program listens on the port; None is not free."""
     if port is None or not 0 < port < 65_536:
         return False
     try:

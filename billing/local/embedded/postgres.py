@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: made by initdb on first use, then started in the foreground on loopback."""
+"""Embedded PostgreSQL: made by initdb on first use, then started in the foreground on loopback."""
 
 import os
 import shutil
@@ -26,11 +26,11 @@ _SHARED_MEMORY_BYTES = 256 * 1024 * 1024
 
 
 class Postgres(Server):
-    """Owns `postgres/` of a home. What it has committed survives a kill of everything."""
+    """Server that owns `postgres/` of a home. Committed data survive a kill of every process."""
 
     name = NAME
     title = "PostgreSQL"
-    ready_seconds = 600.0  # recovery replays what a killed server had written; there may be much of it
+    ready_seconds = 600.0  # recovery replays the log of a killed server, which may be long
     on_parent_death = signal.SIGINT
     stopping = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0))  # fast, then immediate shutdown
 
@@ -40,10 +40,10 @@ class Postgres(Server):
         self.version = version
 
     def prepare(self, lock: int) -> None:
-        """Make the cluster if there is none, and clear away the pid file of a killed server.
+        """Create the cluster if there is none, and delete the pid file of a killed server.
 
-        PostgreSQL would refuse to start if that pid now belonged to somebody else, as it soon does in containers. No
-        server of ours can be alive here; one started by hand holds no lock of ours, but works in its data directory.
+        PostgreSQL would refuse to start if that pid now belonged to another process, as it soon does in containers. No
+        server of ours can be alive here; a server started by hand holds no lock of ours, but works in its data directory.
         """
         if not (self.layout.data / "PG_VERSION").exists():
             self._make_cluster(lock)
@@ -61,11 +61,11 @@ class Postgres(Server):
         return self.account.launch(argv, log=self.log, on_parent_death=self.on_parent_death, lock=lock)
 
     def answers(self) -> bool:
-        """Whether our own child calls itself ready and the port says so too; somebody else may sit on the port."""
+        """Return True if our own child is ready and the port answers; another program may sit on the port."""
         return self._pid_file_says_ready() and postgres_answers(self.port)
 
     def _pid_file_says_ready(self) -> bool:
-        """Line 1 of postmaster.pid is the pid, line 8 the status."""
+        """Return True if postmaster.pid has our pid in line 1 and the status `ready` in line 8."""
         try:
             lines = (self.layout.data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -74,7 +74,7 @@ class Postgres(Server):
         return ours and len(lines) >= 8 and lines[7].strip() == "ready"
 
     def _make_cluster(self, lock: int) -> None:
-        """Build beside and rename: a home has either no cluster or a complete one, whenever the power fails."""
+        """Build the cluster beside and rename it: a home has none or a complete one, even after a power failure."""
         draft = self.layout.data.with_name("postgres.new")
         if draft.exists():
             shutil.rmtree(draft)
@@ -108,7 +108,7 @@ class Postgres(Server):
             self._run([*argv, "-E", "UTF8", *locale, "--no-instructions"], lock, None)
 
     def _create_database(self, draft: Path, lock: int) -> None:
-        """In single-user mode: nobody can connect to a cluster that is not complete. A statement ends with an empty line."""
+        """Create the database in single-user mode, without connections. A statement ends with an empty line."""
         password = secret(APPLICATION_PASSWORD, self.layout.home)
         read, write = os.pipe()
         os.write(write, f"CREATE ROLE {APPLICATION} LOGIN PASSWORD '{password}';\n\nCREATE DATABASE {DATABASE};\n".encode())
@@ -130,7 +130,7 @@ class Postgres(Server):
 
 
 def _settings() -> dict[str, str | int]:
-    """Durability is a promise, so fsync and synchronous_commit stay on whatever anybody measures."""
+    """Return the settings. Durability is a promise, so fsync and synchronous_commit stay on whatever a benchmark shows."""
     return {
         "listen_addresses": LOOPBACK,
         "unix_socket_directories": "",
@@ -145,7 +145,7 @@ def _settings() -> dict[str, str | int]:
         "fsync": "on",
         "synchronous_commit": "on",
         "full_page_writes": "on",
-        "max_wal_size": "1GB",  # after a kill all since the last checkpoint is read again, about 80 MB/s on a busy machine
+        "max_wal_size": "1GB",  # after a kill the log since the last checkpoint is replayed, about 80 MB/s on a busy machine
         "checkpoint_timeout": "5min",
         "checkpoint_completion_target": "0.9",
         "timezone": "UTC",
@@ -156,7 +156,7 @@ def _settings() -> dict[str, str | int]:
 
 
 def _dynamic_shared_memory() -> str:
-    """Containers give /dev/shm 64 MB by default, which one parallel query can fill; files do not run out there."""
+    """Return the kind of shared memory: containers give /dev/shm 64 MB, which a query can fill; files have no limit."""
     try:
         free = os.statvfs("/dev/shm")  # noqa: S108 -- asked for its size only
     except OSError:

@@ -1,4 +1,4 @@
-"""Is a server ready? Asked over the wire, as a client would: a pid says nothing (a killed server stays a zombie)."""
+"""Probes of servers over the wire, as a client would: a pid proves nothing (a killed server stays a zombie)."""
 
 import socket
 import struct
@@ -10,7 +10,7 @@ _TIMEOUT_SECONDS = 2.0
 
 
 def postgres_answers(port: int) -> bool:
-    """Whether a PostgreSQL accepts sessions on this port, found out like pg_isready does: start one, do not log in.
+    """Return True if a PostgreSQL accepts sessions on this port; as pg_isready, start a session without a login.
 
     A server that starts, recovers or shuts down answers with an error instead of asking for the password.
     """
@@ -20,7 +20,7 @@ def postgres_answers(port: int) -> bool:
 
 
 def valkey_answers(port: int, password: str) -> bool:
-    """Whether the broker on this port is the one that knows our password, and serves."""
+    """Return True if the broker on this port accepts our password and serves."""
     return b"+PONG" in _ask(port, f"AUTH {password}\r\nPING\r\nQUIT\r\n".encode(), until_closed=True)
 
 

@@ -1,4 +1,4 @@
-"""What every embedded server has in common: start on a port that is free, wait until it answers, stop it."""
+"""Base of the embedded servers: start on a free port, wait until it answers, stop."""
 
 import contextlib
 import fcntl
@@ -23,10 +23,10 @@ _LOG_BYTES = 16 * 1024 * 1024
 
 
 class Server(ABC):
-    """One server of a home, a child of the keeper.
+    """Server of a home, a child of the keeper.
 
-    Its processes hold the lock named after it for as long as one of them lives. So the process that gets that lock knows
-    that no predecessor touches the data any more, and may clear away what a predecessor that was killed left behind.
+    Its processes hold the lock named after it for as long as one of them lives. So a process that gets the lock knows that
+    no predecessor touches the data any more, and may clear the leftovers of a killed predecessor.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Server(ABC):
     ready_seconds: float
     on_parent_death: signal.Signals
     stopping: tuple[tuple[signal.Signals, float], ...]
-    """Signals to stop it, each with the seconds it is given before the next; after the last comes SIGKILL."""
+    """Signals to stop it, each with the seconds before the next one; after the last comes SIGKILL."""
 
     def __init__(self, layout: Layout, account: Account) -> None:
         self.layout = layout
@@ -45,7 +45,7 @@ class Server(ABC):
 
     @abstractmethod
     def prepare(self, lock: int) -> None:
-        """Bring what is on disk into a state to start from."""
+        """Prepare the files on disk for a start."""
 
     @abstractmethod
     def launch(self, lock: int) -> subprocess.Popen[bytes]:
@@ -53,10 +53,10 @@ class Server(ABC):
 
     @abstractmethod
     def answers(self) -> bool:
-        """Whether this very server serves."""
+        """Return True if this very server serves."""
 
     def start(self) -> None:
-        """Start and wait until it serves. Raises EmbeddedError with the end of its log otherwise."""
+        """Start the server and wait until it answers. Raises EmbeddedError with the end of its log otherwise."""
         _rotate(self.log)
         lock = self._lock_out_predecessors()
         try:
@@ -66,7 +66,7 @@ class Server(ABC):
             os.close(lock)
 
     def stop(self) -> None:
-        """Stop it, with more and more force; returns when it has ended."""
+        """Stop the server by stronger and stronger signals; return when it has ended."""
         if self.process is None:
             return
         for sign, seconds in (*self.stopping, (signal.SIGKILL, 10.0)):
@@ -114,7 +114,7 @@ class Server(ABC):
 
 
 def _holders(path: Path) -> Iterator[int]:
-    """Processes other than this one that have the file open: for the lock of a server these are its processes."""
+    """Yield processes other than this one that have the file open: for the lock of a server these are its processes."""
     wanted = path.stat()
     for entry in Path("/proc").glob("[0-9]*"):
         if int(entry.name) != os.getpid() and _has_open(entry / "fd", wanted):
@@ -122,7 +122,7 @@ def _holders(path: Path) -> Iterator[int]:
 
 
 def _has_open(descriptors: Path, wanted: os.stat_result) -> bool:
-    with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to somebody else
+    with contextlib.suppress(OSError):  # the process ended meanwhile, or belongs to another user
         for descriptor in descriptors.iterdir():
             with contextlib.suppress(OSError):
                 if os.path.samestat(descriptor.stat(), wanted):

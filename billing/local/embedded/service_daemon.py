@@ -1,8 +1,8 @@
-"""The keeper: owns the servers of a home for as long as somebody uses them.
+"""Keeper: owns the servers of a home for as long as a process uses them.
 
-Run as `python -m billing.local.embedded.service_daemon HOME` by the first who attaches; it says on stdout, in one line of
-JSON, how the start went. It ends when it gets the users' lock, that is when the last user has gone, and holds that lock
-until it has ended: who attaches meanwhile waits, and then starts another keeper.
+The first process that attaches runs `python -m billing.local.embedded.service_daemon HOME`; the keeper reports the result
+of the start on stdout, as one line of JSON. It ends when it gets the users' lock, that is when the last user has gone, and
+holds that lock until it has ended: a process that attaches meanwhile waits, and then starts another keeper.
 """
 
 import enum
@@ -36,7 +36,7 @@ _LONGEST_BACK_OFF_SECONDS = 10.0
 
 
 class Event(enum.Enum):
-    """What a keeper waits for."""
+    """Events that a keeper waits for."""
 
     UNUSED = "the last user has gone"
     STOP = "asked to stop"
@@ -53,7 +53,7 @@ _SIGNALS = {
 
 
 class Keeper:
-    """Starts, mends and stops the servers of one home."""
+    """Keeper that starts, restarts and stops the servers of one home."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -63,7 +63,7 @@ class Keeper:
         self.due: dict[str, float] = {}
 
     def run(self) -> int:
-        """Keep the servers until nobody uses them; 1 if they could not be kept."""
+        """Keep the servers until no process uses them; return 1 if they could not be kept."""
         for number in _SIGNALS:
             signal.signal(number, lambda received, _frame: self.events.put(_SIGNALS[signal.Signals(received)]))
         lock = open_lock(self.layout.lock("keeper"))
@@ -80,7 +80,7 @@ class Keeper:
             return self._serve()
         finally:
             self._stop()
-            os.close(lock)  # before the users' lock, which ends with the process: who gets that finds no keeper
+            os.close(lock)  # before the users' lock, which ends with the process: its next holder finds no keeper
 
     def _serve(self) -> int:
         while True:
@@ -94,12 +94,12 @@ class Keeper:
                 self._mend()
 
     def _await_unused(self) -> None:
-        """Block until the users' lock is ours alone; never let it go again."""
+        """Wait for the exclusive users' lock, and hold it to the end of the process."""
         fcntl.flock(open_lock(self.layout.lock("users")), fcntl.LOCK_EX)
         self.events.put(Event.UNUSED)
 
     def _answer_wanted(self) -> str:
-        """Start what is wanted and does not run; the reason if that failed."""
+        """Start the wanted servers that do not run; return the reason if that failed."""
         wanted = read_json(self.layout.wanted) or {"need": [], "request": ""}
         failure = ""
         try:
@@ -126,7 +126,7 @@ class Keeper:
         return Valkey(self.layout, server_account(self.layout.data, (program,)), program)
 
     def _mend(self) -> None:
-        """Start again what ended by itself: at once, and later and later where it keeps ending."""
+        """Restart the servers that ended by themselves: at once, and with growing delay if they keep ending."""
         for server in self.servers.values():
             if server.process is not None and server.process.poll() is None:
                 continue
@@ -137,7 +137,7 @@ class Keeper:
                 self._restart(server)
 
     def _plan(self, server: Server, least: float = 0.0) -> None:
-        """When to start it again."""
+        """Plan the next start of a server."""
         now = time.monotonic()
         self.restarts = [*(at for at in self.restarts if at > now - _WINDOW_SECONDS), now]
         too_often = len(self.restarts) - _AT_ONCE
@@ -161,7 +161,7 @@ class Keeper:
         self._publish("", failure)
 
     def _publish(self, request: str, failure: str) -> None:
-        """Write which ports clients are to use, and which request this answers."""
+        """Write the ports for clients, and the request that this answers."""
         state: dict[str, Any] = {
             "keeper": os.getpid(),
             "ports": {name: server.port for name, server in self.servers.items()},
@@ -180,7 +180,7 @@ class Keeper:
 
 
 def _answer_starter(failure: str) -> None:
-    """One line on stdout, then no more: the starter's pipe is let go."""
+    """Write one line on stdout and close it, so that the starter stops waiting."""
     line = json.dumps({"failure": failure}).encode() + b"\n"
     try:
         os.write(1, line)
@@ -195,7 +195,7 @@ def _note(text: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Leave the starter, which then needs not wait for this process's end, and keep."""
+    """Detach from the starter, which does not wait for this process's end, and run the keeper."""
     if os.fork():
         os._exit(0)
     os.chdir("/")

@@ -1,4 +1,4 @@
-"""The embedded broker: Valkey in memory only. It may lose everything, what is to be done is in the database."""
+"""Embedded broker: Valkey in memory only. Its loss costs nothing: the tasks to be done are in the database."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ PASSWORD = "broker-password"  # noqa: S105 -- the name of the secret
 
 
 class Valkey(Server):
-    """A valkey-server (or redis-server) without any file of its own."""
+    """Server valkey-server (or redis-server) without any file of its own."""
 
     name = NAME
     title = "Valkey"
@@ -31,10 +31,10 @@ class Valkey(Server):
         self.password = secret(PASSWORD, layout.home)
 
     def prepare(self, lock: int) -> None:
-        """There is nothing on disk."""
+        """Do nothing: there are no files."""
 
     def launch(self, lock: int) -> subprocess.Popen[bytes]:
-        """Start it; the configuration goes through a pipe, so the password is in no file and no process list."""
+        """Start the broker; the configuration goes through a pipe, so that no file and no process list has the password."""
         read, write = os.pipe()
         os.write(write, self._configuration().encode())
         os.close(write)
@@ -46,7 +46,7 @@ class Valkey(Server):
             os.close(read)
 
     def answers(self) -> bool:
-        """Whether the port knows our password."""
+        """Return True if the port accepts our password."""
         return valkey_answers(self.port, self.password)
 
     def _configuration(self) -> str:

@@ -119,7 +119,7 @@ class Command(AppCommand):
 
 
 class _Steps(threading.Thread):
-    """The steps of the demonstration, beside the supervisor, which has the main thread for its signals."""
+    """Thread of the demonstration's steps; the supervisor needs the main thread for its signals."""
 
     def __init__(self, demonstration: Demonstration, *, then_stop: bool) -> None:
         super().__init__(name="demonstration", daemon=True)

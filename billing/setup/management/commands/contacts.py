@@ -17,7 +17,7 @@ class Command(AppCommand):
     def run(self, *, json: bool, **_: Any) -> int:
         contacts = contacts_all()
         if not json:
-            self.stdout.write(contacts_text(contacts).rstrip())  # YAML, which escapes what no terminal should see
+            self.stdout.write(contacts_text(contacts).rstrip())  # YAML escapes control characters
             return DONE
         rows = [
             {
