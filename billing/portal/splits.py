@@ -79,7 +79,7 @@ BY_JOB = frozenset({"workload", "queue"})
 def split(pieces: Iterable[Piece], by: str) -> list[SplitRow]:
     """Sum the pieces by one of NAMES, largest first, the row without a name last.
 
-    A month of a thousand teams sums 25,000 pieces for a page, so that Python's garbage collector tracks none of them.
+    A month of a thousand teams sums 25,000 pieces for a page: `gc=False` keeps them out of Python's garbage collector.
     """
     name, rows = NAMES[by], dict[str, SplitRow]()
     for piece in pieces:
@@ -105,7 +105,7 @@ def whole_lines(lines: Iterable[Charged]) -> list[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Basis of the lines: their time, and the knowledge of their close (or of now).
+    """Basis of the lines: their time, and the data known at their close (or now).
 
     `until`: the end of usage, for a part of the month.
     """

@@ -31,7 +31,7 @@ from billing.usage.scope import UsageScope
 
 VIEWS_SHOWN = 8
 FEWEST = timedelta(days=2)
-"""Complete time of a running month from which it is the range that the page opens with."""
+"""Time of the running month that must be complete before the page opens with that month."""
 OFFERED = 200
 """Most names of a filter that are offered as choices; above it a name is typed."""
 

@@ -1,4 +1,4 @@
-// Draws what `billing.portal.charts` says with Chart.js. Every value comes with its text; nothing is computed here but places.
+// Draw the charts of `billing.portal.charts` with Chart.js. Every value comes with its text; only positions are computed here.
 (() => {
   const SOFT = "-soft";
   const colourOf = (name) => {
@@ -55,7 +55,7 @@
     };
   };
 
-  // The text of each bar beside it, the totals first; one that would lie on another is left to the pointer and the table.
+  // Write the text of each bar beside it, the totals first; a text that would cover another is left to tooltip and table.
   const written = {
     id: "written",
     afterDatasetsDraw(drawn) {

@@ -1,9 +1,9 @@
-// The month picker goes where it points without a second click. Without JavaScript its button does the same.
+// Submit the month picker on a change, without a second click. Without JavaScript its button does the same.
 document.addEventListener("change", (event) => {
   const form = event.target.closest("form[data-submit-on-change]");
   if (form) form.requestSubmit();
 });
-// An operation has finished: the page is loaded again, unless that would lose what somebody typed; then its link does it.
+// Reload the page once an operation has finished, unless a form has input; then the operation's link reloads it.
 const isTyped = (field) => {
   if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
   if (field.type === "file") return field.files.length > 0;
@@ -13,7 +13,7 @@ const isTyped = (field) => {
 document.addEventListener("operation-finished", () => {
   if (![...document.forms].some((form) => [...form.elements].some(isTyped))) location.reload();
 });
-// A menu that does not fit shows where one is. `scrollIntoView` would also move the place where the first Tab starts, past the
+// Scroll a menu that does not fit to the current page. `scrollIntoView` would also move the start of the first Tab past the
 // skip link.
 const side = document.querySelector(".side");
 const menu = document.querySelector(".side-menu");
@@ -25,7 +25,7 @@ const showCurrent = () => {
   }
 };
 showCurrent();
-// On a narrow screen the menu is behind its button and lies over the page, so that nothing moves. Without JavaScript it is open.
+// Open the menu of a narrow screen by its button, over the page, so that nothing moves. Without JavaScript it is open.
 const menuButton = document.querySelector(".menu-button");
 const menuIsOpen = () => menuButton?.getAttribute("aria-expanded") === "true";
 const openMenu = (open) => {
@@ -41,8 +41,8 @@ document.addEventListener("keydown", (event) => {
   openMenu(false);
   menuButton.focus();
 });
-// Ctrl-K (Cmd-K) and the button "Search" open the search over everything. Arrows walk through what it finds, Enter goes to the
-// first; what nothing is called goes to the page that searches documents.
+// Ctrl-K (Cmd-K) and the button "Search" open the search over everything. Arrows walk through the hits, Enter opens the
+// first; a text without a hit is submitted to the page that searches documents.
 const palette = document.querySelector("dialog.palette");
 if (palette) {
   const words = palette.querySelector("input[type=search]");
@@ -78,7 +78,7 @@ if (palette) {
     stops[(stops.indexOf(document.activeElement) + step + stops.length) % stops.length].focus();
   });
 }
-// Paper is light, and what is folded away on the screen is on it. Charts are drawn again after this, in these colours.
+// Print in light colours and unfold folded parts without a form. Charts are drawn again after this, in these colours.
 addEventListener("beforeprint", () => {
   document.documentElement.classList.add("on-paper");
   document.querySelectorAll("details:not([open])").forEach((part) => {
@@ -94,7 +94,7 @@ addEventListener("afterprint", () => {
     delete part.dataset.folded;
   });
 });
-// A table of inputs grows by a copy of its last row, emptied. Without JavaScript there are blank rows, and more after saving.
+// Add an emptied copy of the last row to a table of inputs. Without JavaScript there are blank rows, and more after saving.
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-add-row]");
   if (!button) return;
@@ -110,7 +110,7 @@ document.addEventListener("click", (event) => {
   body.append(row);
   row.querySelector("input").focus();
 });
-// A button copies the text that it names; where the browser has no clipboard (plain HTTP), the text is selected instead.
+// Copy the text that a button names; if the browser has no clipboard (plain HTTP), select the text instead.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copies]");
   if (!button) return;

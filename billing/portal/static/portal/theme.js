@@ -1,4 +1,4 @@
-// The theme that the reader chose, light or dark, or that of the system; this browser remembers it. Runs before the first
+// Apply the theme that the reader chose, light or dark, or that of the system; this browser stores it. Runs before the first
 // paint. The dark colours are one rule of the style sheet: a choice changes when it applies.
 (() => {
   const KEY = "suanpan-theme";
