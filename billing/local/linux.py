@@ -93,6 +93,7 @@ def session_members(session: int) -> list[int]:
             continue
         try:
             with open(f"/proc/{entry}/stat") as file:
+                # after the last parenthesis: the name of a program may have blanks and parentheses of its own
                 state, _parent, _group, its_session = file.read().rpartition(")")[2].split()[:4]
         except OSError:
             continue  # the process ended meanwhile

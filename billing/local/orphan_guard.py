@@ -23,6 +23,7 @@ _NOT_FOUND = 127
 
 def main(arguments: Sequence[str]) -> int:
     parent, grace, _, *command = arguments
+    # blocked, so that no signal is lost between a check and `sigtimedwait`
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     die_with_parent(int(parent), signal.SIGTERM)
     adopt_orphans()
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _become(command: list[str]) -> None:
+    # the guard leads its session, so that the session's id is its pid
     die_with_parent(os.getsid(0), signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
     try:

@@ -88,6 +88,7 @@ def unusual_days(findings: Sequence[CostAnomaly], currency: str) -> list[Unusual
 
 
 def _spent(findings: Iterable[CostAnomaly]) -> dict[tuple[str, str, str], dict[date, dict[Place, Decimal]]]:
+    # matches no row: an empty Q would match all of them
     wanted = Q(pk__in=[])
     for item in findings:
         first = item.day - (DAYS - 1) * timedelta(days=1)

@@ -99,6 +99,7 @@ def trend_chart(trend: Sequence[TrendPoint], month: str, currency: str) -> Chart
 def days_chart(days: Sequence[tuple[date, Decimal, Decimal]], unit: str, currency: str, colour: str) -> Chart:
     """Return bars of the quantity from the first day to the last, of (day, quantity, amount); tooltips have the amount."""
     found = {day: (used, amount) for day, used, amount in days}
+    # days without usage have a place too, so that a gap is seen
     every = [min(found) + timedelta(number) for number in range((max(found) - min(found)).days + 1)] if found else []
     parts = [found.get(day) for day in every]
     texts = [f"{quantity(part[0])} {unit}, {money(part[1])} {currency}" if part else "" for part in parts]

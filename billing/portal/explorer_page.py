@@ -410,6 +410,7 @@ class ExplorerPage:
 
     def _head(self, code: str, text: Any) -> tuple[str, Any, str, str]:
         now, down = self.query.sort.removeprefix("-") == code, self.query.sort.startswith("-")
+        # a first click sorts names up and figures down, a second one the other way
         other_way = down if now else code == "name"
         wanted = replace(self.query, sort=code if other_way else f"-{code}")
         return code, text, f"?{wanted.address}", ("descending" if down else "ascending") if now else "none"

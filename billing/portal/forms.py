@@ -58,6 +58,7 @@ class PageForm(forms.Form):
         self, data: Any = None, *, files: Any = None, key: object = "f", initial: Any = None,
         auto_id: str | bool | None = None,
     ) -> None:
+        # the blank form and the sent one get the same key, by which `or_refused` matches them
         source = (initial or {}) if data is None else data
         self.key = " ".join([str(key), *(str(source.get(name, "")) for name in self.known_by)])
         ids = f"{slugify(self.key, allow_unicode=True)}-%s" if auto_id is None else auto_id

@@ -28,6 +28,7 @@ class Commands:
         values = {"image.repository": self.image, "cluster": self.name, "endpoint": self.endpoint}
         given = " ".join(f"--set-string {shlex.quote(f'{key}={value}')}" for key, value in values.items())
         return (
+            # the token goes through stdin: as an argument it would stand in the process list
             f"kubectl create namespace {NAMESPACE}\n"
             f"printf %s {shlex.quote(self.token)} |\n"
             f"    kubectl -n {NAMESPACE} create secret generic {SECRET} --from-file=token=/dev/stdin\n"

@@ -100,6 +100,7 @@ def planner_values(
     asked: Mapping[str, Any], prices: Mapping[str, Decimal], own_p90: Callable[[str], Decimal | None]
 ) -> dict[str, str]:
     """Return the text of every input; price and own MFU follow the accelerator if none is typed."""
+    # without `tokens` no form was sent, and the page opens with an example
     given = {name: str(asked.get(name, "")).strip() for name in NAMES} if "tokens" in asked else dict(START)
     accelerator = given.get("accelerator", "")
     if not given.get("price_per_gpu_hour") and accelerator in prices:
@@ -215,6 +216,7 @@ def _adjustment_row(
 def _verdict(case: Estimate, policy: EfficiencyPolicy, hfu_over_mfu: Fraction) -> Verdict:
     gpu_seconds, minutes = (Decimal(exact_decimal(value)) for value in (case.gpu_hours * 3600, case.days * 1440))
     mfu, hfu = (Decimal(exact_decimal(value)) for value in (case.mfu, case.mfu * hfu_over_mfu))
+    # as if measured completely: a plan has no telemetry
     return judge(policy, gpu_seconds=gpu_seconds, minutes=minutes, coverage=Decimal(1), mfu=mfu, hfu=hfu)
 
 

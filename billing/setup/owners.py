@@ -207,6 +207,7 @@ def _table(text: str, name: str) -> list[dict[str, Any]]:
         known = {team.code: team for team in Team.objects.select_related("parent")}
         rows = []
         for row in reader:
+            # DictReader puts surplus cells under None, and None in the place of missing ones
             if None in row or None in row.values():
                 raise SetUpFileError(Message(
                     "%(file)s line %(line)s: not as many cells as the first row", file=name, line=reader.line_num

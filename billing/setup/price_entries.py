@@ -83,6 +83,7 @@ def _sheet(entry: Entry) -> tuple[str, dict[str, Any], str]:
         return name, read_fields(path), str(path)
     fields = entry.value("sheet")
     if fields is None:
+        # not finished: the parser of the sheet refuses unknown fields itself
         fields = {key: value for key, value in entry.fields.items() if key != "name"}
     else:
         entry.finish()

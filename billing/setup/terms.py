@@ -312,6 +312,7 @@ def carbon_store(entry: Entry, zone: str, actor: str) -> Stored:
         cluster=cluster, valid_from=valid_from, location=location, market=market, source=source, actor=actor
     )
     closed = closed_until()
+    # after the write: the error rolls it back with the transaction of the file
     if changed and closed is not None and valid_from < closed:
         raise entry.error("valid_from", f"{valid_from.isoformat()} lies in a closed month, whose documents never change")
     return changed, f"carbon factors of {cluster} from {valid_from.isoformat()}"
@@ -349,6 +350,7 @@ def capacity_type_store(entry: Entry, zone: str, actor: str) -> Stored:
         actor=actor,
     )  # fmt: skip
     closed = closed_until()
+    # after the write: the error rolls it back with the transaction of the file
     if changed and closed is not None and valid_from < closed:
         raise entry.error("valid_from", f"{valid_from.isoformat()} lies in a closed month, whose documents never change")
     fits = ", ".join(f"{name} {pattern}" for name, pattern in conditions.items()) or "all"

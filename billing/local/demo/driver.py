@@ -153,6 +153,7 @@ class Demonstration:
         self.say(f"  set-up {path.name}: {number_of(len(applied.changes), 'change')}, {applied.unchanged:,} unchanged")
 
     def _client(self) -> httpx.Client:
+        # the secret of an earlier token is not stored, so that only a new one can be used
         ApiToken.objects.filter(name="demo reporters", revoked_at=None).delete()
         _, token = api_token_create(name="demo reporters", scopes=["usage:write"], actor=ACTOR)
         return httpx.Client(base_url=f"{self.url}/api/v1/", headers={"Authorization": f"Bearer {token}"}, timeout=120)

@@ -63,6 +63,7 @@ class Account:
             os.umask(0o077)
             if self.change:
                 linux.become(self.uid, self.gid, keep=self.keep)
+            # after the change of user, which would drop the request
             linux.die_with_parent(parent, on_parent_death)
 
         return prepare

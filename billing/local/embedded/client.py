@@ -181,6 +181,7 @@ def _ensure_running(layout: Layout, need: Collection[str]) -> bool:
                 raise EmbeddedError(state["failure"])
         elif state is not None and not request:
             request = _ask_for(layout, {*need, *state["ports"]})
+            # the keeper may end between the check of its lock and the signal
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state["keeper"], signal.SIGHUP)
         elif state is not None and state["request"] == request:

@@ -18,6 +18,7 @@ def acquire(descriptor: int, mode: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while True:
         try:
+            # polled, because flock has no timeout
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
             return True
         except BlockingIOError:

@@ -63,6 +63,7 @@ class Server(ABC):
             self.prepare(lock)
             self.process = self._launch_on_a_free_port(lock)
         finally:
+            # the server has inherited the lock and holds it from here on
             os.close(lock)
 
     def stop(self) -> None:

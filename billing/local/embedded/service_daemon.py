@@ -200,6 +200,7 @@ def main(arguments: Sequence[str]) -> int:
         os._exit(0)
     os.chdir("/")
     os.umask(0o077)
+    # the mask is inherited, and a starter may have blocked signals
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:

@@ -36,6 +36,7 @@ class Valkey(Server):
     def launch(self, lock: int) -> subprocess.Popen[bytes]:
         """Start the broker; the configuration goes through a pipe, so that no file and no process list has the password."""
         read, write = os.pipe()
+        # fits into the pipe's buffer, so that the write cannot block
         os.write(write, self._configuration().encode())
         os.close(write)
         try:

@@ -75,6 +75,7 @@ def _asked(filters: Filters, teams: QuerySet[Team]) -> tuple[Filters, QuerySet[T
     if not filters.team:
         return filters, teams
     named = Q(name__iexact=filters.team) | Q(cost_center__iexact=filters.team) | Q(code__iexact=filters.team)
+    # two are enough to know that a name is ambiguous
     found = list(teams.filter(code=filters.team)) or list(teams.filter(named)[:2])
     if len(found) != 1:
         raise Http404(Message("team %(team)s: there is no one team of that name that you may see", team=repr(filters.team)))
@@ -83,6 +84,7 @@ def _asked(filters: Filters, teams: QuerySet[Team]) -> tuple[Filters, QuerySet[T
 
 def _team_options(request: HttpRequest) -> list[Team] | None:
     """Return the teams to choose from; None if there are so many that a code or a name is typed."""
+    # one more than is offered shows that there are too many
     teams = list(teams_visible_to(request.user).order_by("code")[: OFFERED + 1])
     return teams if len(teams) <= OFFERED else None
 

@@ -365,6 +365,7 @@ def operation_start(request: HttpRequest, setup: BillingSetup, month: str) -> Ht
     """Request a close, an issue or a new assessment of the month; a worker does it."""
 
     def start(kind: str, **facts: Any) -> None:
+        # a second click finds the pending operation and requests no other
         if not Operation.objects.filter(kind=kind, month=period.month, status=Operation.Status.PENDING).exists():
             operation_request(kind=kind, month=period.month, wake=operation_wake, **facts)
 

@@ -148,6 +148,7 @@ def _steps(request: HttpRequest, found: Dispute) -> list[tuple[str, str]]:
     access = access_of(request.user)
     escalated = found.status == Status.ESCALATED
     waits = found.status in (Status.OPEN, Status.TRIAGED, Status.EVIDENCE, Status.ESCALATED)
+    # an escalated dispute is decided by approvers, not by the role that rejected it
     decides = waits and access.may(Right.APPROVE if escalated else Right.CLOSE)
     works = waits and not escalated and access.may(Right.CLOSE)
     ours = access.may(Right.DISPUTE, found.team)

@@ -88,6 +88,7 @@ class SendForm(PageForm):
 
     def clean(self) -> dict[str, Any]:
         found = super().clean() or {}
+        # the service takes one `document`, whichever field has it
         found["document"] = found.pop("invoice", None) or found.pop("note", None)
         if found["document"] is None:
             raise forms.ValidationError(_("name an issued document"))

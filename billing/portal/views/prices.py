@@ -230,6 +230,7 @@ def draft_step(request: HttpRequest, setup: BillingSetup, pk: int, step: str) ->
     if not form.done(take):
         found.refresh_from_db()
         fields = set(getattr(form.error, "by_field", ()))
+        # 403 for an approver who made the draft, 409 for a draft that changed meanwhile
         status = 403 if "actor" in fields else 409 if {"state", "revision"} & fields else 400
         return _draft_page(request, setup, found, form, status)
     found.refresh_from_db()

@@ -59,6 +59,7 @@ def _unowned(request: HttpRequest, setup: BillingSetup) -> tuple[str, list[Unown
     choice = month_choice(request.GET.get("month", ""), setup, timezone.now())
     if not access_of(request.user).may(Right.READ) or choice.period.status == BillingPeriod.Status.CLOSED:
         return choice.month, []
+    # without teams: only the assessment of the month is needed, no statement
     found = month_statements(choice.period, Team.objects.none(), summed=True).assessment
     items = found.unowned if found else []
     return choice.month, sorted(items, key=lambda item: (item.kind, item.subject))

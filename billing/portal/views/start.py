@@ -113,6 +113,7 @@ def _alone(request: HttpRequest) -> bool:
 
 def _holders(right: Right) -> QuerySet[User]:
     roles = [role for role, rights in RIGHTS.items() if right in rights]
+    # a role for a single team gives the right for that team only
     may = Q(is_superuser=True) | Q(memberships__role__in=roles, memberships__team=None)
     return User.objects.filter(may, is_active=True)
 

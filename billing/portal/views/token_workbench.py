@@ -60,6 +60,7 @@ def _sheets() -> list[str]:
 
 
 def _stored(name: str) -> TokenCostSheet:
+    # the name may come by POST, which `access` does not check for NUL
     found = TokenCostSheet.objects.filter(name=name).first() if "\0" not in name else None
     if found is None:
         raise Http404(f"no token cost sheet {name!r}")
