@@ -97,8 +97,8 @@ class Supervisor:
                     self._read(_LOOK_SECONDS)
                 return 0
             except BrokenPipeError:
-                return 1  # nobody reads what we say any more
-            finally:  # the reader of our output has gone
+                return 1  # the reader of our output has gone
+            finally:
                 self._stop()
                 self._selector.close()
 

@@ -50,7 +50,7 @@ class TooManyJobsError(ValueError):
 class Board:
     """Board of one month of `teams` under `filters`, as of `now`. `patient`: for a file, which may take longer than a page.
 
-    `everybody`: `teams` are all teams of the installation.
+    `everybody`: True if `teams` are all teams of the installation.
     """
 
     period: BillingPeriod

@@ -52,5 +52,5 @@ def _lines(statement: Statement) -> list[StatementLine]:
 
 
 def _is_whole(month: MonthStatements) -> bool:
-    """Return True if sums were asked for and the lines came all the same: a small month is assessed for the view."""
+    """Return True if all lines are there although sums were requested: a small month is assessed for the view."""
     return month.preview and month.as_of is None

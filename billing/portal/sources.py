@@ -31,7 +31,7 @@ NOTES_SHOWN = 200
 class Agent:
     """Agent, or reader of logs: `seconds` since its last contact, and `lag` of its watermark in seconds.
 
-    Elsewhere an agent that is behind counts as silent; here a silent agent is told from one that is only behind.
+    Elsewhere an agent that is behind counts as silent; here a silent agent differs from one that is only behind.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
     efficiency_policies:
       - {name: bands-v1, valid_from: 2026-10-01, hfu_below: "0.20", penalty: "0.20", mfu_above: "0.50", reward: "0.10"}
-    interruption_policies:        # team, platform, or at most so many of the last hours; what is not named is the team's
+    interruption_policies:        # team, platform, or the platform up to a number of the last hours; default: team
       - {name: sla-v1, valid_from: 2026-10-01, preempted: platform, node_lost: {cap_hours: "1"}}
     allocation_policies:          # for the billing months that begin while it is in force, so it begins with a month
       - name: idle-v1
@@ -12,23 +12,23 @@
         shared:
           - {name: gateway, amount_per_month: "1000.00", method: even}
           - {name: registry, amount_per_month: "500.00", method: fixed, shares: {nlp: "0.7", cv: "0.3"}}
-          - name: datasets                     # instead of an amount: what was kept and asked for, at the store's prices
+          - name: datasets                     # instead of an amount: stored bytes and requests at the store's prices
             storage: [{tier: hot, tb_months: "200", price_per_tb_month: "150"}]
             requests: [{class: PUT, count: 2500000000, price_per_1000: "0.005"}]
             method: proportional
-    commitments:                  # or amount_per_month for the hours; or cost_sheet for the price: its reserved tier
+    commitments:                  # or amount_per_month for the hours; or cost_sheet for the price of its reserved tier
       - {name: nlp-2026, team: nlp, accelerator: NVIDIA-H800, gpu_hours_per_month: "1000", price_per_gpu_hour: "8.0000",
          valid_from: 2026-10-01, valid_until: 2027-10-01}
     carbon:                       # or the figures: location_kg_per_kwh, market_kg_per_kwh, source
       - {cluster: hq-1, valid_from: 2026-01-01, region: CN-East, year: 2023}                  # official average
       - {cluster: eu-1, valid_from: 2026-01-01, region: SE, year: 2024, basis: lifecycle}
-    tags:                         # the whole list of what is kept of what a source says
+    tags:                         # the complete list of tags that are stored from a source or cluster
       - {source: batch, key: product, from: tags.product, longest: 64, values_a_day: 1000}
       - {source: litellm-hq, key: customer, from: metadata.customer}   # or request_tags: "customer:acme"
       - {cluster: hq-1, key: project, from: label.project}        # or tags.NAME
-    service_tiers:                # what a tier that a source states is billed as
+    service_tiers:                # the tier that a tier stated by a source is billed as
       - {source: litellm-hq, service_tier: flex, treat_as: standard, valid_from: 2026-10-01}
-    capacity_types:               # of which type allocations are that fit all patterns, whatever their node states
+    capacity_types:               # the type of allocations that match all patterns, whatever their node states
       - {cluster: hq-1, priority_class: "spot-*", capacity_type: spot, valid_from: 2026-10-01}
       - {cluster: hq-1, label: "pool=reserved-*", capacity_type: reserved, priority: 1}     # or namespace, queue, tag
 
@@ -385,7 +385,7 @@ def _known_factors(entry: Entry) -> tuple[Decimal | None, Decimal | None, str | 
     """Return kilograms per kWh by location and by contract, and their source; None if the entry names no region.
 
     If a residual factor of the region and year is known, it is the one by contract: green certificates are counted, and
-    the rest takes what they leave. Bases are never mixed beyond that.
+    the rest takes the remaining mix. Bases are never mixed beyond that.
     """
     if not entry.has("region"):
         return None, None, None

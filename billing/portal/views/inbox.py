@@ -1,4 +1,4 @@
-"""Inbox: items that wait for the reader, with the money at stake and the page whose button resolves each."""
+"""Inbox: items that wait for the reader, with the money at stake and the page to resolve each."""
 
 from typing import Any
 
