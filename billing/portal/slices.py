@@ -28,7 +28,7 @@ USUAL_MEMORY: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class SlicePrice:
-    """Slice of the newest list. `price` follows from the card's; None keeps the published price, with the reason in `note`."""
+    """Slice of the newest list. `price` follows the card's; None keeps the published price, with the reason in `note`."""
 
     accelerator: str
     resource: str
