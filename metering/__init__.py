@@ -3,4 +3,4 @@
 from typing import Final
 
 __version__: Final = "1.0.0"
-"""The release of agents and platform alike."""
+"""Release of agents and platform alike."""

@@ -1,4 +1,4 @@
-"""`python -m metering`: meters that run where Django and the database are not.
+"""Command line `python -m metering`: meters that run where Django and the database are not.
 
 Each command imports only what it needs itself: the table in docs/agents.md names the packages of each.
 
@@ -30,11 +30,11 @@ COMMANDS: Final = {
               "GPU allocations from what Slurm's sacct printed (--json or --parsable2, with --duplicates)"),
     "tokens": ("metering.logs.command", "token usage from the log of a gateway: to the platform, or into a usage file"),
 }  # fmt: skip
-"""Name -> the module of a command, and what it does."""
+"""Commands by name: module, and purpose in words."""
 
 
 def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The command line, with the options of the command that the arguments name."""
+    """Build the command line, with the options of the command that the arguments name."""
     top = OneLineParser(prog="python -m metering", description="Usage of AI compute, measured.")
     top.add_argument("--version", action="version", version=__version__)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -48,7 +48,7 @@ def parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit status."""
+    """Run one command; return its exit status."""
     print_anything()
     given = sys.argv[1:] if arguments is None else list(arguments)
     with contextlib.redirect_stderr(EscapedStream(sys.stderr)):

@@ -1,9 +1,9 @@
-"""PURE: the table of accelerator resources: which extended resource is what, read from top to bottom.
+"""PURE: table of accelerator resources: the kind and share rule of each extended resource; the first matching row applies.
 
-A row says what one name counts. Names of different kinds are never added up: `nvidia.com/gpumem` beside
+A row says what one unit of a name counts. Names of different kinds are never added up: `nvidia.com/gpumem` beside
 `nvidia.com/gpu` describes the same slice twice, and a memory-sized unit is not a device.
 
-Rows marked [M] rest on the vendor's naming as commonly seen; all others were read in the project that is named.
+Rows marked [M] rest on the vendor's naming as commonly seen; all others were read in the source that is named.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class Kind(StrEnum):
-    """What one unit of a resource is."""
+    """Kind of thing that one unit of a resource is."""
 
     DEVICE = "device"
     SLICE = "slice"  # a hardware partition with its own compute: MIG, vNPU, AMD partition, Neuron core
@@ -21,14 +21,14 @@ class Kind(StrEnum):
     MEMORY = "memory"  # modifier of a count name in the same container
     CORES = "cores"  # modifier likewise
     IGNORE = "ignore"  # not an accelerator, or a helper name that is no capacity
-    UNKNOWN = "unknown"  # an extended resource that the table does not know: somebody must look
+    UNKNOWN = "unknown"  # an extended resource that the table does not know: a person must look
 
 
 COUNTED: Final = frozenset({Kind.DEVICE, Kind.SLICE, Kind.SHARED})
 
 
 class ShareRule(StrEnum):
-    """Who knows the share of a device behind one unit."""
+    """Source of the share of a device behind one unit."""
 
     WHOLE = "whole"
     NVIDIA = "nvidia"  # MIG profile of the name or of the product label, divided by the replicas label
@@ -38,11 +38,11 @@ class ShareRule(StrEnum):
     AMD_NODE = "amd node"  # compute mode of the node label
     NEURON_CORES = "neuron cores"  # one core of the instance's chip
     NODE_RATIO = "node ratio"  # devices of the node / units of the node
-    GRANT = "grant"  # only what the scheduler wrote on the pod
-    KAI = "kai"  # what the pod's annotations ask of KAI, of a unit of nvidia.com/gpu
-    PERCENT = "percent"  # the larger of cores, a hundred to a card, and memory, of which the node says how much a card has
-    KOORDINATOR = "koordinator"  # likewise, of all that the pod asks of Koordinator
-    VGPU = "vgpu"  # GB of the name, of those of the card that it names
+    GRANT = "grant"  # only the scheduler's annotation on the pod
+    KAI = "kai"  # KAI's annotations on the pod, as a share of a unit of nvidia.com/gpu
+    PERCENT = "percent"  # the larger of cores (a hundred per card) and memory (the node states how much a card has)
+    KOORDINATOR = "koordinator"  # likewise, over all resources that the pod requests of Koordinator
+    VGPU = "vgpu"  # GB in the name, divided by GB of the card that the name states
     INTEL = "intel"  # devices that labels count / units of the node, which its plugin may share
     NONE = "none"  # nothing is counted
 
@@ -50,18 +50,21 @@ class ShareRule(StrEnum):
 HAMI_SCHEDULERS: Final = frozenset({"hami-scheduler"})
 VOLCANO_SCHEDULERS: Final = frozenset({"volcano"})
 KAI_SCHEDULERS: Final = frozenset({"kai-scheduler", "runai-scheduler"})
-"""`schedulerName` of the pods that each places; whoever writes a pod may write any annotation, and choose who places it.
+"""Values of `schedulerName` of the pods that each scheduler places. Grants are believed on these pods only: whoever writes a
+pod may write any annotation, but not choose who places it.
 Source: Project-HAMi/HAMi charts/hami/values.yaml; volcano-sh/volcano cmd/scheduler/app/options;
 kai-scheduler/KAI-Scheduler pkg/common/constants; NVIDIA Run:ai, Scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    r"""Names that match `pattern` entirely. `grants`: annotations of a pod, any of which says what the scheduler gave;
-    `register`: the annotation of a node that lists the devices of which it gives; both may quote the name (`\1`).
-    `cores`: the resource of which a card has `cores_per_card` units, where the node's capacity stands for a register;
-    `memory`: the resource of its memory, in units of `memory_unit_mib`. `devices`: the resource that counts whole devices
-    of the node (for NODE_RATIO). `schedulers`: names of those that write the grants; nobody else is believed.
+    r"""Row for the resource names that match `pattern` entirely.
+
+    `grants`: annotations of a pod, any of which states what the scheduler gave; `register`: the annotation of a node that
+    lists the devices that it shares; both may quote the name (`\1`). `cores`: the resource of which a card has
+    `cores_per_card` units, where the node's capacity replaces a register; `memory`: the resource of its memory, in units
+    of `memory_unit_mib`. `devices`: the resource that counts whole devices of the node (for NODE_RATIO). `schedulers`:
+    names of the schedulers whose grants are believed; grants on pods of others are ignored.
     """
 
     pattern: str
@@ -84,22 +87,22 @@ def _modifiers(vendor: str, memory: str, cores: str) -> tuple[Row, Row]:
 
 ASCEND_CHIP: Final = r"Ascend(?:910(?:A|B[0-9]?|B4-1|C)|310P)"
 KAI_SHARE: Final = "kai.scheduler/gpu-share"
-"""Name under which a share is metered that KAI gave: its pods ask for it by annotations, not by a resource."""
+"""Resource name under which a share by KAI is metered: its pods request it by annotations, not by a resource."""
 KAI_RESERVATIONS: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
-"""Namespaces in which KAI's own pods keep the devices that others share.
+"""Namespaces in which KAI's own pods keep the devices that other pods share.
 Source: kai-scheduler/KAI-Scheduler pkg/binder/binding/resourcereservation."""
 
 
 KOORDINATOR_SHARE: Final = "koordinator.sh/gpu-share"
-"""Name under which a share of Koordinator is metered: several resources of a pod are parts of the same share."""
+"""Resource name under which a share by Koordinator is metered: several resources of a pod are parts of one share."""
 KOORDINATOR_SCHEDULERS: Final = frozenset({"koord-scheduler"})
 KOORDINATOR_GRANT: Final = "scheduling.koordinator.sh/device-allocated"
-"""Annotation of a pod in which Koordinator writes which devices it gave.  Source: koordinator-sh/koordinator
+"""Annotation of a pod in which Koordinator writes the devices that it gave.  Source: koordinator-sh/koordinator
 apis/extension/device_share.go, pkg/scheduler/plugins/deviceshare."""
 
 
 def _percent(cores: str, memory: str, memory_unit_mib: int) -> tuple[Row, Row]:
-    """Cores and memory of a share, either of which may be asked for alone; together they are one share."""
+    """Return rows for the cores and memory of one share; a pod may request either alone, and both are one share."""
     rows = (
         Row(re.escape(name), "nvidia", Kind.SHARED, ShareRule.PERCENT, cores=cores, memory=memory,
             memory_unit_mib=memory_unit_mib)
@@ -109,7 +112,7 @@ def _percent(cores: str, memory: str, memory_unit_mib: int) -> tuple[Row, Row]:
 
 
 def _hami(*names: str) -> tuple[str, ...]:
-    """Annotations of pods by HAMi: today's name first.  Source: Project-HAMi/HAMi pkg/device/*/ (SupportDevices)."""
+    """Return HAMi's pod annotations, today's name first.  Source: Project-HAMi/HAMi pkg/device/*/ (SupportDevices)."""
     return tuple(f"hami.io/{name}-devices-allocated" for name in names)
 
 
@@ -217,7 +220,7 @@ ROWS: Final[tuple[Row, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class MigCards:
-    """Cards, by what their product's name has, that MIG cuts into so many compute slices, and the profiles they have."""
+    """Cards (a pattern of their product name), the compute slices that MIG cuts each into, and the profiles on offer."""
 
     product: str
     slices: int
@@ -240,21 +243,22 @@ MIG_CARDS: Final = (
          " 4g.48gb 4g.71gb 4g.72gb 4g.90gb 4g.93gb 4g.95gb 4g.135gb 4g.139gb 4g.140gb 7g.40gb 7g.80gb 7g.94gb"
          " 7g.96gb 7g.141gb 7g.144gb 7g.180gb 7g.186gb 7g.189gb 7g.269gb 7g.278gb 7g.279gb 7g.288gb"),
 )  # fmt: skip
-"""A card or a profile that is not here is unknown.  Source: NVIDIA MIG user guide, supported GPUs and MIG profiles."""
+"""Cards that MIG cuts; a card or profile that is not listed is unknown.  Source: NVIDIA MIG user guide, supported GPUs and
+MIG profiles."""
 
 AMD_PARTITIONS: Final = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8}
-"""Partitions that a device is cut into. MI300X in CPX shows 64 for 8 cards: ROCm/k8s-device-plugin."""
+"""Partitions per device by compute mode. MI300X in CPX shows 64 for 8 cards: ROCm/k8s-device-plugin."""
 AMD_CPX_BY_PRODUCT: Final = {"MI300A": 6, "MI308X": 4}
-"""CPX is one partition per XCD, and these have fewer than eight [M]."""
+"""Partitions in CPX mode of products with fewer than eight XCDs, since CPX is one partition per XCD [M]."""
 AMD_PARTITIONABLE: Final = re.compile(r"MI3\d\d")
 AMD_MOST_CARDS: Final = 8
-"""Cards of these that a machine has at most.  Source: ROCm/k8s-device-plugin, issues 157 and 184: 64 units of 8 cards."""
+"""Most partitionable cards in one machine.  Source: ROCm/k8s-device-plugin, issues 157 and 184: 64 units of 8 cards."""
 
 ASCEND_CORES_OF_TEMPLATE: Final = {
     "310P": {1: 8, 2: 8, 4: 8},
     "910": {2: 30, 4: 30, 8: 30, 16: 30, 3: 24, 6: 24, 12: 24, 5: 20, 10: 20},
 }
-"""AI cores of the chip that offers a template of so many cores: 910A 30, 910B2 24, 910B3/B4 20, 310P 8.
+"""AI cores of a chip by family and by the cores of a template: 910A 30, 910B2 24, 910B3/B4 20, 310P 8.
 
 Source: HAMi values.yaml (`vnpus: aiCore, templates`). No chip shares a template size with another of its family."""
 ASCEND_CORES_OF_CHIP: Final = {"910B2": 24, "910B3": 20, "910B4": 20, "910A": 30, "310P": 8}
@@ -270,7 +274,7 @@ SAME_CHIPS: Final = (
         "metax-tech.com/gpu", "kunlunxin.com/xpu",
     )),
 )  # fmt: skip
-"""Names under which a node offers the same chips at once; the first that it offers is its capacity."""
+"""Groups of names under which a node offers the same chips at once; the first name that it offers is its capacity."""
 
 NEURON_CHIPS: Final = ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice")
 NEURON_CORES_OF_INSTANCE: Final = {"inf1": 4, "inf2": 2, "trn1": 2, "trn1n": 2}
@@ -302,11 +306,11 @@ DISCOVERED: Final[dict[str, tuple[str, ...]]] = {
     "huawei": PRODUCT_LABELS["huawei"],
     "koordinator": PRODUCT_LABELS["koordinator"],
 }
-"""Node labels with which those come that say how devices are shared: GPU feature discovery writes all of its at once."""
+"""Node labels of vendors' discovery; GPU feature discovery writes all its labels, sharing included, at once."""
 FALLBACK_PRODUCT_LABEL: Final = "node.kubernetes.io/instance-type"
 
 CARD_COUNT_LABELS: Final = ("karpenter.k8s.aws/instance-gpu-count", "eks.amazonaws.com/instance-gpu-count")
-"""Labels in which a cloud says how many NVIDIA cards a node has, whether and how it shares them.
+"""Labels in which a cloud states the NVIDIA cards of a node, independent of how the node shares them.
 Source: karpenter.sh, well-known labels; Amazon EKS Auto Mode, supported labels."""
 NO_MIG: Final = "none"
 CARDS_OF_INSTANCE: Final = tuple((re.compile(pattern), cards, product) for pattern, cards, product in (
@@ -325,13 +329,13 @@ CARDS_OF_INSTANCE: Final = tuple((re.compile(pattern), cards, product) for patte
     (r"p4de?\.24xlarge", 8, "A100"), (r"p5(?:|e|en)\.48xlarge", 8, "H100"), (r"p5\.4xlarge", 1, "H100"),
     (r"p6-b200\.48xlarge", 8, "B200"),
 ))  # fmt: skip
-"""Types of machines by name, how many NVIDIA cards each has, and one that MIG cuts as it cuts theirs.
+"""Machine types, the NVIDIA cards of each, and a product name that selects their row in MIG_CARDS ("none": no MIG).
 Source: Microsoft Learn, Azure virtual machine sizes; Amazon EC2 User Guide, accelerated computing instances."""
 
 NODE_REGISTERS: Final = re.compile("|".join(re.escape(row.register).replace(r"\\1", ".+") for row in ROWS if row.register))
-"""Annotations in which nodes list the devices that they share."""
+"""Pattern of annotations in which nodes list the devices that they share."""
 POD_GRANTS: Final = re.compile("|".join(re.escape(name).replace(r"\\1", ".+") for row in ROWS for name in row.grants))
-"""Annotations in which schedulers write on a pod which pieces they gave to its containers."""
+"""Pattern of annotations in which schedulers write on a pod which devices they gave to its containers."""
 
 GKE_SHARING: Final = frozenset({"time-sharing", "mps"})
 """Values of `cloud.google.com/gke-gpu-sharing-strategy`.  Source: GKE, GPU sharing strategies."""
@@ -343,11 +347,11 @@ SHARING_WORDS: Final = re.compile(
     r"(?=.*(?:gpu|npu|mlu|dcu|gcu|xpu|accelerator|nvidia|mig|mps))"
     r".*/.*(?:shar|slic|partition|replica|fraction|vgpu|oversub|time-?slic|(?<![a-z])mig(?![a-z])|(?<![a-z])mps(?![a-z])).*"
 )
-"""Labels (in lower case) that seem to say how the devices of a node are shared."""
+"""Pattern of labels (in lower case) that seem to say how the devices of a node are shared."""
 KNOWN_SHARING: Final = re.compile(
     r"nvidia\.com/.+\.(?:replicas|sharing-strategy)|nvidia\.com/(?:mig|mps)\.capable|nvidia\.com/mig\.(?:strategy|config.*)"
     r"|nvidia\.com/mig-.+|nvidia\.com/vgpu\.(?:present|host-driver.*)|nvidia\.com/gpu\.deploy\..+"
     r"|cloud\.google\.com/gke-(?:gpu-sharing-strategy|max-shared-clients-per-gpu|gpu-partition-size)"
     r"|amd\.com/(?:compute-memory-partition|.+-supported)|(?:beta\.)?amd\.com/gpu\.(?:compute|memory)-partitioning-supported"
 )
-"""Those that the rules read, and those that change no share."""
+"""Pattern of sharing labels that the rules read or that change no share."""

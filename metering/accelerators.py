@@ -1,8 +1,8 @@
-"""PURE: what one unit of an extended resource is of a physical device, and of which product.
+"""PURE: share of a physical device behind one unit of an extended resource, and the product of the device.
 
-One unit of `nvidia.com/gpu` may be a card, a MIG slice, a time slice or a HAMi slice; the name alone is not enough, the
-node's labels and the scheduler's annotation on the pod do. What nobody says stays None: a share that is not known is
-never taken for a whole device nor for nothing. The names themselves are data: `accelerator_resources`.
+One unit of `nvidia.com/gpu` may be a card, a MIG slice, a time slice or a HAMi slice. The name alone does not decide; the
+node's labels and the scheduler's annotation on the pod do. A share that neither states stays None: it is never taken for
+a whole device nor for nothing. The table of names is data: `accelerator_resources`.
 """
 
 import re
@@ -49,8 +49,8 @@ NODE_WORDS: Final = ("kubernetes.io", "k8s.io")
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """The description of a node when a pod was bound: labels, capacity per resource name, and the annotations in which
-    it lists the devices that it shares.
+    """Description of a node when a pod was bound: labels, capacity per resource name, and the annotations in which the node
+    lists the devices that it shares.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """Extended resources of a pod by what they are. Only `counted` is billed; `unknown` must be seen by somebody."""
+    """Extended resources of a pod, sorted by kind. Only `counted` is billed; a person must look at `unknown`."""
 
     counted: Mapping[str, int]
     unknown: Mapping[str, int]
@@ -68,7 +68,7 @@ class Requested:
 
 @cache
 def resource_row(resource: str) -> Row:
-    """The row of the table for a resource name; kind UNKNOWN where no row speaks of it.
+    """Return the table's row for a resource name; a row of kind UNKNOWN where none matches.
 
     >>> resource_row("nvidia.com/gpumem").kind.value, resource_row("example.com/fpga").kind.value
     ('memory', 'unknown')
@@ -80,11 +80,11 @@ def resource_row(resource: str) -> Row:
 
 
 CLAIMED_AMD: Final = "dra/gpu.amd.com/"
-"""Partitions that are claimed, as `metering.claims` names them."""
+"""Prefix of claimed partitions, as `metering.claims` names their resources."""
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a name is an extended resource: with a domain that is not Kubernetes' own.
+    """Return True if a name is an extended resource: one with a domain that is not Kubernetes' own.
 
     Source: Kubernetes, IsExtendedResourceName. Names that DRA generates (`deviceclass.resource.kubernetes.io/...`)
     are not; their devices are counted by the claim.
@@ -95,7 +95,7 @@ def is_extended(resource: str) -> bool:
 
 
 def is_part(resource: str) -> bool:
-    """Whether a resource is by its name a slice or a shared unit of a device.
+    """Return True if the name alone says that a resource is a slice or a shared unit of a device.
 
     >>> is_part("nvidia.com/mig-1g.10gb"), is_part("nvidia.com/gpu"), is_part("dra/gpu.nvidia.com/1g.10gb")
     (True, False, True)
@@ -104,11 +104,11 @@ def is_part(resource: str) -> bool:
 
 
 def split_request(requests: Mapping[str, int]) -> Requested:
-    """Sort a pod's effective requests by kind; zero requests and what is no extended resource are left out.
+    """Sort a pod's effective requests by kind, without zero requests and names that are no extended resource.
 
-    A modifier modifies a count name of its vendor, and is left out beside it. Asked for alone it says that a device is
-    allocated, but not how much of it. Cores and memory that are one share are counted by its cores, and all that is asked of
-    Koordinator by its devices.
+    A modifier describes a counted name of the same vendor and is left out beside one. A modifier without one says that a
+    device is allocated, but not how much of it: unknown. Cores and memory of one share are counted by the cores, and all
+    requests to Koordinator by the devices.
     """
     counted: dict[str, int] = {}
     unknown: dict[str, int] = {}
@@ -128,7 +128,7 @@ def split_request(requests: Mapping[str, int]) -> Requested:
 
 
 def koordinator_devices(requests: Mapping[str, int]) -> int:
-    """Devices of which a pod asks Koordinator for a share.
+    """Return the number of devices of which a pod requests a share from Koordinator.
 
     >>> koordinator_devices({"koordinator.sh/gpu": 200}), koordinator_devices({"koordinator.sh/gpu-memory-ratio": 50})
     (2, 1)
@@ -142,12 +142,12 @@ def koordinator_devices(requests: Mapping[str, int]) -> int:
 
 
 def _is_memory_of(row: Row, resource: str, asked: Mapping[str, int]) -> bool:
-    """Whether a name is the memory of a share of which the cores are asked for as well."""
+    """Return True if `resource` is the memory of a share whose cores are requested as well."""
     return row.share is ShareRule.PERCENT and resource == row.memory and row.cores in asked
 
 
 def device_share(resource: str) -> Fraction:
-    """Share of a physical device behind one unit of `resource`, as far as the name says it; 0 for modifiers.
+    """Return the share of a physical device behind one unit of `resource`, by the name alone; 0 for modifiers.
 
     Shared units and names that the table does not know count as whole devices here: capacity is reported in them.
 
@@ -170,7 +170,7 @@ def device_share(resource: str) -> Fraction:
 
 
 def unit_share(resource: str, node: NodeFacts) -> Fraction | None:
-    """Share of a physical device behind one unit on this node; None where neither name nor node shows it.
+    """Return the share of a physical device behind one unit on this node; None if neither name nor node states it.
 
     >>> unit_share("nvidia.com/gpu", NodeFacts({"nvidia.com/gpu.replicas": "10"}))
     Fraction(1, 10)
@@ -203,7 +203,7 @@ def unit_share(resource: str, node: NodeFacts) -> Fraction | None:
 
 
 def vgpu_share(resource: str) -> Fraction | None:
-    """Share of a card that a type of NVIDIA's vGPU has; None where its name does not say of which card.
+    """Return the share of a card that an NVIDIA vGPU type has; None if its name does not name the card.
 
     >>> vgpu_share("nvidia.com/GRID_T4-2Q"), vgpu_share("nvidia.com/NVIDIA_A100-2-10C"), vgpu_share("nvidia.com/GRID_Z9-2Q")
     (Fraction(1, 8), Fraction(2, 7), None)
@@ -222,7 +222,7 @@ def vgpu_share(resource: str) -> Fraction | None:
 
 
 def device_fraction(share: Fraction) -> Decimal:
-    """A share as the ledger keeps it: 12 decimals, half up.
+    """Round a share to the ledger's 12 decimals, half up.
 
     >>> device_fraction(Fraction(1, 7))
     Decimal('0.142857142857')
@@ -231,14 +231,15 @@ def device_fraction(share: Fraction) -> Decimal:
 
 
 def decimal_of(value: Fraction, places: int) -> Decimal:
-    """A ratio as the ledger keeps it, half up."""
+    """Round a ratio to `places` decimals, half up."""
+    # Integers only: a quotient of Decimals is rounded to the context's precision first, so a tie could round twice.
     scale: int = 10**places
     units = (2 * scale * value.numerator + value.denominator) // (2 * value.denominator)
     return Decimal(units).scaleb(-places).normalize() + Decimal(0)  # without an exponent where that writes 10 as 1E+1
 
 
 def accelerator_name(resource: str, labels: Mapping[str, str]) -> str | None:
-    """Product that the node's labels name for this resource, without -SHARED and -MIG-...; None where none does.
+    """Return the product that the node's labels name, without -SHARED and -MIG-...; None if no label names one.
 
     >>> accelerator_name("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED"})
     'NVIDIA-A100-SXM4-40GB'
@@ -251,7 +252,7 @@ def accelerator_name(resource: str, labels: Mapping[str, str]) -> str | None:
 
 
 def is_discovered(resource: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node has the labels that a vendor's discovery gives it, or needs none.
+    """Return True if a node has the labels of its vendor's discovery, or if the vendor has none.
 
     >>> is_discovered("nvidia.com/gpu", {}), is_discovered("nvidia.com/gpu", {"nvidia.com/gpu.product": "NVIDIA-H800"})
     (False, True)
@@ -261,13 +262,13 @@ def is_discovered(resource: str, labels: Mapping[str, str]) -> bool:
 
 
 def normalised_product(product: str) -> str:
-    """A product name as price lists write it: without the suffixes of sharing and of single MIG."""
+    """Return a product name as price lists write it: without the suffixes of sharing and of single MIG."""
     return PRODUCT_SUFFIX.sub("", product, count=1)
 
 
 def mig_share(name: str, product: str = "") -> Fraction | None:
-    """Compute slices of a MIG resource or product name, of the slices of its card; None where it names no profile, or one of
-    which nobody knows of how many slices its card has.
+    """Return the compute slices of a MIG resource or product name, divided by those of its card; None if the name has no
+    profile, or if the number of the card's slices is unknown.
 
     >>> mig_share("nvidia.com/mig-1g.6gb"), mig_share("nvidia.com/mig-1g.10gb.shared")
     (Fraction(1, 4), Fraction(1, 7))
@@ -278,7 +279,7 @@ def mig_share(name: str, product: str = "") -> Fraction | None:
 
 
 def mig_slices(profile: str, product: str = "") -> int | None:
-    """Compute slices of the card that a profile is cut from; None where neither profile nor product says it.
+    """Return the compute slices of the card that a profile is cut from; None if neither profile nor product states it.
 
     >>> mig_slices("2g.12gb"), mig_slices("2g.20gb"), mig_slices("1g.24gb", "NVIDIA-RTX-PRO-5000-Blackwell")
     (4, 7, 2)
@@ -291,7 +292,7 @@ def mig_slices(profile: str, product: str = "") -> int | None:
 
 
 def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
-    """Slice of the name, of the product label or of GKE's partition label, divided by how many pods use it at a time."""
+    """Return the slice of the resource name, product label or GKE partition label, divided by the pods that share it."""
     labels, product = node.labels, accelerator_product(node.labels)
     single = resource.startswith("nvidia.com/gpu")
     if single and is_undescribed(resource, node):
@@ -301,6 +302,7 @@ def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
     if not slices and (_is_cut(labels) if single else MIG.search(resource.removesuffix(".shared"))):
         return None
     replicas = {_replicas(resource.removesuffix(".shared"), labels, shared=row.kind is Kind.SHARED), _gke_clients(labels)}
+    # GKE and feature discovery may both describe the node. A count of 1 yields to a larger one; two larger ones contradict.
     replicas -= {1} if len(replicas) > 1 else set()
     count = replicas.pop() if len(replicas) == 1 else None
     if count is None or len(slices) > 1 or (single and _surplus(resource, node, count)):
@@ -309,7 +311,7 @@ def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
 
 
 def is_undescribed(resource: str, node: NodeFacts) -> bool:
-    """Whether a node offers units without a label of those who know how its cards are shared: feature discovery or GKE.
+    """Return True if a node offers units, but no label of feature discovery or GKE describes how its cards are shared.
 
     >>> is_undescribed("nvidia.com/gpu", NodeFacts({}, {"nvidia.com/gpu": 10}))
     True
@@ -321,7 +323,7 @@ def is_undescribed(resource: str, node: NodeFacts) -> bool:
 
 
 def stated_cards(labels: Mapping[str, str]) -> tuple[int, str] | None:
-    """How many cards a cloud says that a node has, and what MIG knows them by ("" for nothing); None where none says it."""
+    """Return the number of cards that a node's cloud states, and their name in MIG_CARDS ("" if unknown); else None."""
     machine = labels.get(FALLBACK_PRODUCT_LABEL, "")
     table = next(((cards, product) for name, cards, product in CARDS_OF_INSTANCE if name.fullmatch(machine)), None)
     text = next((labels[key] for key in CARD_COUNT_LABELS if labels.get(key)), "")
@@ -331,10 +333,10 @@ def stated_cards(labels: Mapping[str, str]) -> tuple[int, str] | None:
 
 
 def _of_stated_cards(units: int, labels: Mapping[str, str], product: str, *, shared: bool) -> Fraction | None:
-    """Share of a card behind a unit of a node that says no more than how many cards it has; None where it is not certain.
+    """Return the share of a card behind a unit of a node that states only its number of cards; None if uncertain.
 
-    Half of the cards' units more may be time slices or slices of MIG, which are another part of a card: of a card of seven
-    compute slices 3g is three, and two fit on it.
+    Two, three or four units per card may be time slices or slices of MIG, which are different parts of a card: on a card of
+    seven compute slices, 3g is three of them, and two fit on it.
     """
     stated = stated_cards(labels)
     if stated is None:
@@ -351,25 +353,25 @@ def _of_stated_cards(units: int, labels: Mapping[str, str], product: str, *, sha
 
 
 def accelerator_product(labels: Mapping[str, str]) -> str:
-    """What the node's labels call its NVIDIA card, "" where none does."""
+    """Return the product of the node's NVIDIA card by its labels, "" if no label names one."""
     return next((labels[key] for key in PRODUCT_LABELS["nvidia"] if labels.get(key)), "")
 
 
 def _is_cut(labels: Mapping[str, str]) -> bool:
-    """Whether cards are cut, by labels that do not show how (`-MIG-INVALID`, an unknown profile)."""
+    """Return True if labels say that cards are cut, but not how (`-MIG-INVALID`, an unknown profile)."""
     wanted = labels.get("nvidia.com/mig.config", "") if labels.get("nvidia.com/mig.strategy") == "single" else ""
     cut = "-MIG-" in labels.get("nvidia.com/gpu.product", "") or labels.get("cloud.google.com/gke-gpu-partition-size")
     return bool(cut) or wanted not in SHARING_OFF
 
 
 def gke_profile(labels: Mapping[str, str]) -> str:
-    """The MIG profile of a GKE node's cards as a product name ends with it, "" where there is none."""
+    """Return the MIG profile of a GKE node's cards as the ending of a product name, "" if there is none."""
     profile = labels.get("cloud.google.com/gke-gpu-partition-size", "")
     return f"mig-{profile}" if profile else ""
 
 
 def _gke_clients(labels: Mapping[str, str]) -> int | None:
-    """Pods that may use a GPU of a GKE node at the same time, None where it shares without saying how often.
+    """Return the pods that may use one GPU of a GKE node at a time; None if the node shares without saying how many.
 
     Source: GKE, GPU sharing strategies.
     """
@@ -381,8 +383,8 @@ def _gke_clients(labels: Mapping[str, str]) -> int | None:
 
 
 def _surplus(resource: str, node: NodeFacts, replicas: int) -> bool:
-    """Whether the node offers more units than its cards make or does not say readably how many cards it has, or takes its
-    sharing from a configuration by name.
+    """Return True if the labels do not explain the node's units: more units than its cards yield, an unreadable number of
+    cards, or a sharing configuration that is only named.
     """
     count, units = node.labels.get("nvidia.com/gpu.count", ""), node.capacity.get(resource, 0)
     named = node.labels.get("nvidia.com/device-plugin.config", "").lower() not in {*SHARING_OFF, "default"}
@@ -392,7 +394,7 @@ def _surplus(resource: str, node: NodeFacts, replicas: int) -> bool:
 
 
 def _replicas(resource: str, labels: Mapping[str, str], *, shared: bool) -> int | None:
-    """Units per device, or None where the node shares without saying how often; a label of 0 means: not shared."""
+    """Return the units per device; None if the node shares without saying how often. A label of 0 means: not shared."""
     strategy = labels.get(f"{resource}.sharing-strategy", "none") or "none"
     text = labels.get(f"{resource}.replicas", "")
     if text.isdecimal() and (int(text) > 1 or not shared):
@@ -413,7 +415,7 @@ def _ascend_core_share(resource: str, node: NodeFacts) -> Fraction | None:
 
 
 def _neuron_share(resource: str, node: NodeFacts) -> Fraction | None:
-    """Chips behind a core: of those that the node offers beside, since cores may be logical ones, else of its family."""
+    """Return chips per core: by the chips that the node offers too, since cores may be logical, else by instance family."""
     chips = next((units for name in NEURON_CHIPS if (units := node.capacity.get(name, 0))), 0)
     if chips and (units := node.capacity.get(resource, 0)):
         return Fraction(chips, units) if units % chips == 0 else None
@@ -422,14 +424,15 @@ def _neuron_share(resource: str, node: NodeFacts) -> Fraction | None:
 
 
 def _may_be_cut(resource: str, node: NodeFacts) -> bool:
-    """Whether a node without a label of partitions offers more units than a machine has cards of its kind."""
+    """Return True if a node without a partition label offers more units than a machine has cards of its kind."""
     product = accelerator_name(resource, node.labels) or ""
     return node.capacity.get(resource, 0) > AMD_MOST_CARDS and AMD_PARTITIONABLE.search(product) is not None
 
 
 def _intel_share(resource: str, node: NodeFacts) -> Fraction | None:
-    """Devices behind a unit, of those that labels count; the plugin may offer each several times (`-shared-dev-num`), so of
-    a node that no rule of its vendor describes nobody knows it.
+    """Return devices per unit, by the devices that labels count; None if the node has none of the vendor's labels.
+
+    The plugin may offer each device several times (`-shared-dev-num`), so units alone do not show the devices.
     """
     given = node.labels.get("gpu.intel.com/device.count")
     counts = [given] if given else [count for name, count in node.labels.items() if INTEL_COUNT.fullmatch(name)]

@@ -1,12 +1,12 @@
-"""PURE: observations of a pod -> the time for which it held its devices, why it ended, and which rule says so.
+"""PURE: allocation of a pod from its observations: start, end, reason of the end, and the rules that decided each.
 
-A pod holds from binding until its phase is terminal or the object is gone. Pending, CrashLoopBackOff and Terminating
-pods hold; `phase == Running` is never asked. The first observation that ends the hold ends it for good: a finished
-pod's status may still change (a restarted kubelet turns Succeeded into Failed, kubernetes#117955), and that bills
-nothing again.
+A pod holds devices from binding until its phase is terminal or the object is gone. Pending, CrashLoopBackOff and
+Terminating pods hold devices; `phase == Running` is never asked. The first observation that ends the allocation ends it
+for good: a finished pod's status may still change (a restarted kubelet turns Succeeded into Failed, kubernetes#117955),
+and that bills nothing again.
 
-Start and end come from different clocks, to the second. So a node's time is used only where the agent's own clock does
-not contradict it.
+Start and end come from different clocks, to the second. So a node's time is used only if the agent's own clock does not
+contradict it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from metering.observations import (
 )
 
 TOLERANCE: Final = timedelta(seconds=5)
-"""By how much the clocks of node, API server and agent may disagree before a time is not believed."""
+"""Largest disagreement between the clocks of node, API server and agent at which a time is still believed."""
 
 ADMISSION_REFUSALS: Final = frozenset({
     "AppArmor", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeAffinity", "NodeName", "NodePorts",
@@ -36,15 +36,15 @@ ADMISSION_REFUSALS: Final = frozenset({
     "PodOSSelectorNodeLabelDoesNotMatch", "SupplementalGroupsPolicyNotSupported", "SysctlForbidden", "TaintToleration",
     "TopologyAffinityError", "UnexpectedAdmissionError", "UnexpectedPredicateFailureType", "UnknownReason",
 })  # fmt: skip
-"""Reasons with which a kubelet turns a bound pod away before any device is given (besides `OutOf<resource>`).
+"""Reasons with which a kubelet rejects a bound pod before any device is given (besides `OutOf<resource>`).
 Source: kubernetes pkg/kubelet, admissionRejectionReasons, and the predicates behind them."""
 REFUSAL_MESSAGES: Final = ("Pod was rejected: ", "Pod The node had condition")
-"""How messages of such pods begin, whatever the reason; older kubelets write only `Pod `. A node under pressure refuses
-with the reason of an eviction, `Evicted`.  Source: kubernetes pkg/kubelet, rejectPod; eviction/helpers.go."""
+"""First words of the messages of such pods, whatever the reason; older kubelets write only `Pod `. A node under pressure
+refuses with the reason of an eviction, `Evicted`.  Source: kubernetes pkg/kubelet, rejectPod; eviction/helpers.go."""
 
 
 class EndReason(StrEnum):
-    """Why a hold ended, in the words of the contract."""
+    """Reasons why an allocation ended, in the words of the contract."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -67,17 +67,17 @@ REASONS: Final[Mapping[str, EndReason]] = {
     "DeletionByPodGC": EndReason.NODE_LOST,
     "NodeLost": EndReason.NODE_LOST,
 }
-"""Reasons of the DisruptionTarget condition and of the pod status.  Source: kubernetes/api core/v1 types.go, podgc."""
+"""End reasons by the reason of DisruptionTarget or of the pod status.  Source: kubernetes/api core/v1 types.go, podgc."""
 
 
 INTERRUPTIONS: Final = frozenset({
     EndReason.EVICTED.value, EndReason.PREEMPTED.value, EndReason.RECLAIMED.value, EndReason.NODE_LOST.value,
 })  # fmt: skip
-"""Ends by somebody else than the pod's owner: a policy may say that somebody else pays."""
+"""Ends not caused by the pod's owner: a policy may charge such time to another team."""
 
 
 class Rule(StrEnum):
-    """Which value was chosen."""
+    """Sources of the instant chosen as start or end."""
 
     POD_SCHEDULED = "PodScheduled"
     START_TIME = "status.startTime"
@@ -93,7 +93,7 @@ class Rule(StrEnum):
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an allocation ended. `estimated`: the instant was not reported; it lies within [earliest, latest]."""
+    """End of an allocation. `estimated`: the instant was not reported; it lies within [earliest, latest]."""
 
     at: datetime
     reason: str
@@ -105,7 +105,7 @@ class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Since when a pod held its devices, and how that ended; while open, known until `observed_until`."""
+    """Allocation of a pod's devices: start, and end or None; while open, known until `observed_until`."""
 
     uid: str
     node: str
@@ -116,12 +116,11 @@ class Hold:
 
 
 def hold_of(observations: Iterable[Observation], created_at: datetime | None = None) -> Hold | None:
-    """The allocation that observations of one pod show, in whatever order and however often they came.
+    """Return the allocation that observations of one pod show, in whatever order and however often they came.
 
-    None where the pod was never bound, and where all that was seen is that its node turned it away: a node that reboots
-    does so with pods that ran, and nobody knows for how long. A pod that was turned away after it was seen bound has an
-    empty hold at its start, so that what was reported open can be closed.  Raises ValueError for observations of several
-    pods.
+    None if the pod was never bound, and if all observations show that its node rejected it: a node that reboots does so with
+    pods that ran, and nobody knows for how long. A pod that was rejected after it was seen bound has an empty allocation at
+    its start, so that one that was reported open can be closed.  Raises ValueError for observations of several pods.
 
     `created_at`: when the API server made the pod; a node that stamps an earlier start has a clock that is behind.
 
@@ -144,7 +143,7 @@ def hold_of(observations: Iterable[Observation], created_at: datetime | None = N
 
 
 def until_end(observations: Iterable[Observation]) -> tuple[Observation, ...]:
-    """Distinct observations in order, up to and with the first that ends the hold.  Raises ValueError."""
+    """Return distinct observations in order, up to and including the first that ends the allocation.  Raises ValueError."""
     history = sorted(set(observations), key=order)
     if len({observation.uid for observation in history}) > 1:
         raise ValueError(f"observations of several pods: {sorted({item.uid for item in history})}")
@@ -153,9 +152,9 @@ def until_end(observations: Iterable[Observation]) -> tuple[Observation, ...]:
 
 
 def remember(history: Sequence[Observation], observation: Observation) -> tuple[Observation, ...]:
-    """What an agent must keep to go on: the same hold, without the many times that nothing had changed.
+    """Return the history that an agent must keep: the same allocation, without repeated sightings of an unchanged pod.
 
-    Of observations that differ only in their time the first and the last are kept; nothing after the end is.
+    The first and the last of observations that differ only in their time are kept; observations after the end are not.
     """
     ordered = until_end((*history, observation))
     last: dict[object, int] = {}
@@ -179,7 +178,7 @@ def _snapshot(observation: Observation) -> PodSnapshot | None:
 
 
 def _start(bound: Sequence[PodSnapshot]) -> tuple[datetime, Rule]:
-    """Binding, as the API server stamped it; for static pods the node's own start; else when it was first seen."""
+    """Return the API server's binding time; for static pods the node's own start; else the first sighting."""
     scheduled = (known(found.at) for item in bound if (found := item.condition("PodScheduled")))
     if at := next((at for at in scheduled if at), None):
         return at, Rule.POD_SCHEDULED
@@ -189,7 +188,7 @@ def _start(bound: Sequence[PodSnapshot]) -> tuple[datetime, Rule]:
 
 
 def _end(closing: Observation, seen: Sequence[PodSnapshot], start: datetime, last_alive: datetime) -> Ending | None:
-    """How the closing observation ends a hold, never before its start."""
+    """Return how the closing observation ends an allocation, never before its start; None if it does not end it."""
     if not _ends(closing):
         return None
     latest = seen[-1]
@@ -206,7 +205,7 @@ def _end(closing: Observation, seen: Sequence[PodSnapshot], start: datetime, las
 
 
 def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, last_alive: datetime) -> Ending:
-    """The last container's end; else the disruption, which begins the grace period; else when it was seen."""
+    """Choose the last container's end; else the disruption, which begins the grace period; else the sighting."""
     finished, complete = _finished(pod)
     reason = _reason(pod, finished)
     behind = (known(pod.start_time) or start) < start - TOLERANCE  # the node's clock: nobody starts a pod before it is bound
@@ -220,7 +219,7 @@ def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, l
 
 
 def _end_of_deleted(deleted: PodDeleted, seen: Sequence[PodSnapshot], last_alive: datetime) -> Ending:
-    """When its deletion was read, or, where that was late, when the pod was deleted by force."""
+    """Choose the time at which the deletion was read, or, if it was read late, the time of a forced deletion."""
     at, reason = deleted.observed_at, _ended_by(seen[-1]) or EndReason.DELETED
     there_until = max(last_alive, deleted.watched_until or last_alive)
     forced_at = _forced_at(seen)
@@ -230,7 +229,7 @@ def _end_of_deleted(deleted: PodDeleted, seen: Sequence[PodSnapshot], last_alive
 
 
 def _end_of_missing(missing: PodMissing, seen: Sequence[PodSnapshot], last_alive: datetime) -> Ending:
-    """Gone while nobody watched: most likely at its deletion timestamp, unless the pod was there after it.
+    """Choose the end of a pod that vanished unwatched: its deletion timestamp, unless the pod was there after it.
 
     A pod of a lost node stays Terminating long past its deletion timestamp, so only the list bounds the end.
     """
@@ -244,10 +243,10 @@ def _end_of_missing(missing: PodMissing, seen: Sequence[PodSnapshot], last_alive
 
 
 def _forced_at(seen: Sequence[PodSnapshot]) -> datetime | None:
-    """When a pod was deleted without a grace period.
+    """Return when a pod was deleted without a grace period, else None.
 
-    A grace period that is cut short moves the timestamp back to when the deletion was asked for, so it shows nothing of a
-    pod that had one.  Source: kubernetes apiserver/pkg/registry/rest/delete.go, BeforeDelete.
+    A shortened grace period moves the timestamp back to the time of the deletion request, so the timestamp of a pod that had
+    a grace period does not show when it ended.  Source: kubernetes apiserver/pkg/registry/rest/delete.go, BeforeDelete.
     """
     if any(item.deletion_timestamp and item.deletion_grace_seconds != 0 for item in seen):
         return None
@@ -259,14 +258,14 @@ def _believable(at: datetime, start: datetime, observed_at: datetime) -> bool:
 
 
 def _finished(pod: PodSnapshot) -> tuple[datetime | None, bool]:
-    """Latest end among the containers, and whether every container that ran reported its end."""
+    """Return the latest end among the containers, and True if every container that ran reported its end."""
     reported = [known(item.finished_at) for item in pod.containers if item.terminated]
     complete = None not in reported and not any(item.started and not item.terminated for item in pod.containers)
     return max((at for at in reported if at), default=None), complete
 
 
 def _refused(pod: PodSnapshot, seen: Sequence[PodSnapshot]) -> bool:
-    """Whether the node turned the pod away, so that it was bound but never held a device.
+    """Return True if the node rejected the pod, so that it was bound but never held a device.
 
     A node reports containers of a living pod once it has admitted it; when it reboots it may still refuse the pod.
     """
@@ -285,12 +284,12 @@ def _reason(pod: PodSnapshot, finished: datetime | None) -> EndReason:
 
 
 def _ended_by(pod: PodSnapshot) -> EndReason | None:
-    """Why somebody else ended the pod, by its conditions, or by its own reason: that of a lost node says `NodeLost`."""
+    """Return why another actor ended the pod, by its conditions or its reason (`NodeLost` of a lost node); else None."""
     return _disruption(pod) or REASONS.get(pod.reason)
 
 
 def _disruption(pod: PodSnapshot) -> EndReason | None:
-    """Why somebody else ended the pod. Volcano reclaims under the reason of preemption and says so in the message."""
+    """Return the reason of the disruption. Volcano reclaims under the reason of preemption and says so in the message."""
     target = pod.condition("DisruptionTarget")
     reason = REASONS.get(target.reason) if target else None
     evict = pod.condition("Ready", "False")

@@ -1,4 +1,4 @@
-"""Allocations that a command found, sent to the platform in bodies of bearable size."""
+"""Reports of allocations that a command found, sent to the platform in bodies of bounded size."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ def report_allocations(
     agent: Mapping[str, object],
     last: Mapping[str, object],
 ) -> int:
-    """Put `records` into the spool `state` and deliver it, in order; the status of the command, 3 where something waits.
+    """Put `records` into the spool `state` and deliver it in order; return the exit status, 3 if a person must look.
 
-    `last` goes with the last of the records, such as the watermark up to which they are all. What waits from an earlier run
-    is delivered first; while the platform does not take it nothing is added, since the next run finds these records again.
+    `last` goes with the last body, such as the watermark up to which the records are complete. Bodies of an earlier run are
+    delivered first; while the platform refuses them nothing is added, since the next run finds these records again.
     """
     bodies = in_batches(records, RECORDS_PER_BODY) or [()]
     with (
@@ -51,5 +51,5 @@ def report_allocations(
 
 
 def in_batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    """Pieces of at most `size` items, in order."""
+    """Split items into batches of at most `size`, in order."""
     return [items[first : first + size] for first in range(0, len(items), size)]

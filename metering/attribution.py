@@ -1,9 +1,9 @@
-"""PURE: labels, annotations and owners of a pod -> its workload, its queue, and what it is within the job.
+"""PURE: attribution of a pod by its labels, annotations and owners: workload, queue, and place within the job.
 
-Names are taken from the system that made the pod, else from the controller that owns it, else from the pod. What owns the
-job that a label names is what the user made: a RayJob above its RayCluster, a CronJob above its Job. A pod name is
-never an identity: Volcano gives the pods of a restarted job the same names again, so holds are keyed on the pod's UID and
-job UID, version and retry are attributes. Which team pays is not decided here: labels can be set by the user.
+Names are taken from the system that made the pod, else from the controller that owns it, else from the pod. The owner of
+the job that a label names is what the user made: a RayJob above its RayCluster, a CronJob above its Job. A pod name is
+never an identity: Volcano gives the pods of a restarted job the same names again, so allocations are keyed on the pod's UID
+and job UID, version and retry are attributes. Which team pays is not decided here: labels can be set by the user.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from metering.records import Workload
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A controller above the pod; `api_group` distinguishes Volcano's Job from the Kubernetes one."""
+    """Controller above the pod; `api_group` distinguishes Volcano's Job from the Kubernetes one."""
 
     kind: str
     name: str
@@ -27,7 +27,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """What is known of whose pod it is. `owners` go upwards from the pod, as far as they were looked up."""
+    """Metadata that shows whose pod it is. `owners` go upwards from the pod, as far as they were looked up."""
 
     name: str
     uid: str
@@ -39,7 +39,7 @@ class PodIdentity:
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
 
     def mark(self, key: str) -> str | None:
-        """An annotation or else a label of that key: several systems write both, or either."""
+        """Return the annotation, or else the label, of that key: several systems write both, or either."""
         return self.annotations.get(key) or self.labels.get(key) or None
 
 
@@ -54,8 +54,9 @@ class Attribution:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system that marks its pods: the keys that name the job, best first, and those worth keeping beside it. `only_with`:
-    keys that its pods have besides, with their value, or "" for any: names that others write as well.
+    """System that marks its pods: keys that name the job, best first, and keys worth keeping as attributes.
+
+    `only_with`: further keys that its pods must have, with their value, or "" for any: other systems write the same names.
     """
 
     kind: str
@@ -128,8 +129,8 @@ PLATFORMS: Final = (
     System("FlinkDeployment", ("app",), {"component": "component"}, only_with={"type": "flink-native-kubernetes"}),
     System("Notebook", ("notebook-name",)),
 )  # fmt: skip
-"""Platforms that make their pods through other controllers, which change with every revision or are one of several: what
-their owner made is named by a label. Those that build on another come before it: KServe before Knative, Dynamo before Grove.
+"""Platforms that make their pods through other controllers, which change with every revision or are one of several: a label
+names the object that the user made. Platforms that build on another come first: KServe before Knative, Dynamo before Grove.
 Source: kserve/kserve pkg/constants, pkg/controller/v1alpha1/llmisvc; sgl-project/ome pkg/constants; ai-dynamo/dynamo
 deploy/operator/internal/consts; ai-dynamo/grove operator/api/common; vllm-project/aibrix pkg/constants/stormservice.go;
 volcano-sh/kthena; SeldonIO/seldon-core operator/apis; bentoml/yatai-deployment; knative/serving pkg/apis/serving;
@@ -137,12 +138,13 @@ kubevirt/kubevirt types; argoproj/argo-workflows workflow/common; tektoncd/pipel
 sky/provision/kubernetes; dask/dask-kubernetes; apache/flink-kubernetes-operator; kubeflow/kubeflow notebook-controller."""
 
 SYSTEMS: Final = (SPARK, YUNIKORN, VOLCANO, *PLATFORMS, KUBERAY, KUBEFLOW, JOB_SET, LEADER_WORKER_SET)
-"""YuniKorn before the others: its gang placeholders know only the application, and must be charged to the same workload as
-the pods that replace them. Spark before it: of the operator's pods the application is a random name.
+"""Systems in the order in which they are tried. YuniKorn comes before the others: its gang placeholders know only the
+application, and must be charged to the same workload as the pods that replace them. Spark comes before YuniKorn: on pods of
+its operator the application is a random name.
 Source: kubeflow/spark-operator pkg/common/spark.go; apache/yunikorn-k8shim pkg/common/constants; volcano-sh/volcano
 job_controller_util.go; ray-project/kuberay constant.go; kubeflow/training-operator common_types.go."""
 WITHOUT_CONTROLLER: Final = (JOB, KUEUE_GROUP)
-"""Asked only where no owner is known: a Job may belong to a CronJob, which the owners show and the label does not."""
+"""Systems tried only if no owner is known: a Job may belong to a CronJob, which the owners show and the label does not."""
 
 KUEUE_ATTRIBUTES: Final = {
     "kueue_workload": "kueue.x-k8s.io/workload",
@@ -163,14 +165,16 @@ QUEUE_KEYS: Final = (
     "kueue.x-k8s.io/local-queue-name",
     "kueue.x-k8s.io/queue-name",
 )
-"""Source: kai-scheduler/KAI-Scheduler pkg/common/constants, docs/migrationguides/v0.6.0; koordinator-sh/koordinator
+"""Annotations or labels that name the queue, best first.
+Source: kai-scheduler/KAI-Scheduler pkg/common/constants, docs/migrationguides/v0.6.0; koordinator-sh/koordinator
 apis/extension/elastic_quota.go."""
 VOLCANO_NAMESPACE_QUEUE: Final = "scheduling.volcano.sh/queue-name"
 HASHES: Final = {"rollouts-pod-template-hash": "Rollout", "pod-template-hash": "Deployment"}
-"""Labels with the hash that ends the name of a pod's ReplicaSet, and what owns that.  Source: argoproj/argo-rollouts
+"""Labels with the hash that ends the name of a pod's ReplicaSet, and the kind of the ReplicaSet's owner.  Source:
+argoproj/argo-rollouts
 pkg/apis/rollouts/v1alpha1/types.go."""
 AUTOGENERATED_APP: Final = "-autogen"
-"""YuniKorn's admission controller files every unmarked pod of a namespace under one application of this ending."""
+"""Ending of the application under which YuniKorn's admission controller files every unmarked pod of a namespace."""
 
 
 SLURM_SCHEDULER: Final = "slurm-bridge-scheduler"
@@ -178,7 +182,7 @@ SLURM_JOB: Final = "scheduler.slinky.slurm.net/slurm-jobid"
 
 
 def accounted_by_slurm(pod: PodIdentity) -> bool:
-    """Whether Slurm accounts for a pod's devices as well: jobs run in it (slurmd), or Slurm placed it by a job of its own.
+    """Return True if Slurm also accounts for a pod's devices: jobs run in it (slurmd), or Slurm placed it by its own job.
 
     Source: SlinkyProject/slurm-operator (NodeSet, app.kubernetes.io/name), SlinkyProject/slurm-bridge; nebius/soperator
     internal/consts.
@@ -190,7 +194,7 @@ def accounted_by_slurm(pod: PodIdentity) -> bool:
 
 
 def attribute(pod: PodIdentity) -> Attribution:
-    """Workload, queue and attributes of a pod.
+    """Return workload, queue and attributes of a pod.
 
     >>> pod = PodIdentity("web-5d4-x", "u", {"pod-template-hash": "5d4"}, owners=(Owner("ReplicaSet", "web-5d4", "r"),))
     >>> attribute(pod).workload
@@ -205,7 +209,7 @@ def attribute(pod: PodIdentity) -> Attribution:
 
 
 def queue_of(pod: PodIdentity) -> str | None:
-    """The queue: PodGroup -> Kueue cluster queue -> Volcano -> YuniKorn -> KAI -> Koordinator -> Kueue local queue -> None.
+    """Return the queue: PodGroup -> Kueue cluster queue -> Volcano -> YuniKorn -> KAI -> Koordinator -> Kueue local -> None.
 
     Only the PodGroup is authoritative: Volcano's webhook may have filled it from the namespace, which the pod does not
     show. The bare label `queue` belongs to YuniKorn only on its own pods.
@@ -229,7 +233,7 @@ def _job_name(system: System, pod: PodIdentity) -> str | None:
 
 
 def _workload(system: System, pod: PodIdentity) -> Workload:
-    """The job that labels name, or what is at the top of the chain of owners above it."""
+    """Return the job that labels name, or the top of its owner chain."""
     name = _job_name(system, pod) or pod.name
     kind = _kind(system, pod)
     if (kind, name) in ((owner.kind, owner.name) for owner in pod.owners):
@@ -249,14 +253,16 @@ def _kind(system: System, pod: PodIdentity) -> str:
 
 
 def _volcano_job_uid(pod: PodIdentity, job: str) -> str | None:
-    """The PodGroup of a Volcano Job is named `<job>-<uid of the job>`."""
+    """Return the UID of a Volcano Job: its PodGroup is named `<job>-<uid of the job>`; None if the name shows none."""
     group = pod.mark("scheduling.k8s.io/group-name") or ""
     return group.removeprefix(f"{job}-") if group.startswith(f"{job}-") and group != f"{job}-" else None
 
 
 def _controller(pod: PodIdentity) -> Workload | None:
-    """The top of the owner chain; a ReplicaSet whose owner was not looked up gives away the name of its Deployment or Argo
-    Rollout, and a ReplicationController that of its DeploymentConfig.
+    """Return the top of the owner chain.
+
+    A ReplicaSet whose owner was not looked up shows the name of its Deployment or Argo Rollout, and a ReplicationController
+    that of its DeploymentConfig.
     """
     owners = [owner for owner in pod.owners if owner.kind != "Node"]  # a Node owns the mirror of a static pod
     if not owners:

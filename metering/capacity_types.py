@@ -1,6 +1,6 @@
-"""PURE: labels of a node -> the capacity type that its platform states: `on_demand`, `spot`, `reserved` or its own word.
+"""PURE: capacity type of a node by the labels of its platform: `on_demand`, `spot`, `reserved` or the platform's own word.
 
-Nothing is concluded from a label that is not there: where a platform says nothing of a node, rules of the set-up file may
+A missing label leads to no conclusion: where a platform says nothing of a node, rules of the set-up file may
 (`capacity_types:`). A preemptible machine is `spot`; one of a capacity block, which is paid ahead, is `reserved`.
 """
 
@@ -21,7 +21,7 @@ STATED: Final[Mapping[str, Mapping[str, str]]] = {
     "node.kubernetes.io/lifecycle": {"od": ON_DEMAND, "ondemand": ON_DEMAND, "normal": ON_DEMAND},
     "spotinst.io/node-lifecycle": {"od": ON_DEMAND},
 }
-"""Labels whose value is the type, best first, and the values that are another word for one."""
+"""Labels whose value is the type, best first; each with the values that are synonyms of a type."""
 MARKS: Final[Mapping[str, str]] = {
     "cloud.google.com/gke-spot": SPOT,
     "cloud.google.com/gke-preemptible": SPOT,
@@ -32,7 +32,7 @@ MARKS: Final[Mapping[str, str]] = {
     "machine.openshift.io/interruptible-instance": SPOT,
     "cluster.x-k8s.io/interruptible": SPOT,
 }
-"""Labels that mark nodes of a type: by `true`, or by nothing but being there.
+"""Labels that mark a node as one type, with the value `true` or an empty value.
 
 Source of all: karpenter.sh, well-known labels; Amazon EKS, managed node groups; GKE, Spot VMs, flex-start, reservations;
 AKS, Spot node pools; Spot Ocean and CAST AI, labels of nodes; OKE, preemptible worker nodes; Yandex Managed Kubernetes;
@@ -40,7 +40,7 @@ OpenShift machine API and Cluster API, interruptible instances."""
 
 
 def node_capacity_type(labels: Mapping[str, str]) -> str | None:
-    """The capacity type that a node's labels state; None where none does.
+    """Return the capacity type that a node's labels state; None if no label does.
 
     >>> node_capacity_type({"eks.amazonaws.com/capacityType": "ON_DEMAND"}), node_capacity_type({"zone": "a"})
     ('on_demand', None)

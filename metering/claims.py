@@ -1,12 +1,12 @@
-"""PURE: claims of dynamic resource allocation (DRA) -> the devices that a pod holds through them.
+"""PURE: devices that a pod holds through claims of dynamic resource allocation (DRA).
 
 Claims and slices are those of resource.k8s.io, as the API server shows them in JSON. A pod holds a claim's devices while the
-claim is reserved for it; how pods that share a claim divide it is decided where their holds are known. Access for
+claim is reserved for it; the caller, which knows the allocations, divides a claim among pods that share it. Access for
 administrators holds nothing.
 
 An extended resource that is backed by DRA appears twice, as request of the pod and as hidden claim that the scheduler made
-for it. The request is what counts: it has the same name, and so the same price, on nodes with and without DRA. Only names
-that Kubernetes makes of a device class, and that no node offers, are counted by their claim.
+for it. The request counts: it has the same name, and so the same price, on nodes with and without DRA. Only names that
+Kubernetes makes of a device class, and that no node offers, are counted by their claim.
 
 Claims that were generated for a pod vanish with it, so they are read while the pod lives.
 """
@@ -33,23 +33,23 @@ DEVICE_DRIVERS: Final[Mapping[str, str]] = {
     "hami-core-gpu.project-hami.io": "nvidia",
     "ascend.project-hami.io": "huawei",
 }
-"""Drivers of accelerators, by vendor; those of HAMi give parts of a device by consumable capacity.
+"""Vendors of accelerators, by driver; HAMi's drivers give parts of a device by consumable capacity.
 Source: NVIDIA/k8s-dra-driver-gpu; intel/intel-resource-drivers-for-kubernetes doc/gaudi; Project-HAMi/k8s-dra-driver; all
 others as commonly seen."""
 OTHER_DRIVERS: Final = frozenset({"compute-domain.nvidia.com", "dra.net", "dra.cpu", "cpu.dra.k8s.io"})
-"""Drivers of what is no accelerator: memory domains, network cards, processors."""
+"""Drivers of devices that are no accelerators: memory domains, network cards, processors."""
 SMALLEST: Final = Fraction(1, 10**9)
-"""Share of a device that can still be divided among the 256 pods of a claim and be reported with twelve decimals."""
+"""Least share of a device that is counted: it divides among the 256 pods of a claim and still shows in twelve decimals."""
 PRODUCT_ATTRIBUTES: Final = ("productName", "model", "acceleratorType", "instanceType")
 PROFILE_ATTRIBUTES: Final = ("profile", "partitionProfile")
 
 
 CUT: Final = frozenset(DEVICE_DRIVERS.values())
-"""Vendors whose profiles say how a card is cut; a driver that somebody named counts its devices, whatever they are."""
+"""Vendors whose profiles say how a card is cut; devices of a driver that the set-up names count as they are."""
 
 
 class ClaimError(ValueError):
-    """What of a claim or a slice cannot be counted, or breaks the API's form."""
+    """Claim or slice that cannot be counted, or that breaks the API's form."""
 
 
 class _Camel(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,29 +98,29 @@ class _ClaimStatus(_Camel, frozen=True):
 
 
 class Claim(_Camel, frozen=True):
-    """What is read of a ResourceClaim."""
+    """ResourceClaim, reduced to the fields that are read."""
 
     metadata: _Meta
     status: _ClaimStatus | None = None
 
     @property
     def hidden(self) -> bool:
-        """Whether the scheduler made it for an extended resource."""
+        """Return True if the scheduler made the claim for an extended resource."""
         return EXTENDED_RESOURCE_CLAIM in (self.metadata.annotations or {})
 
     @property
     def results(self) -> tuple[_Result, ...]:
-        """What was allocated, as far as something was."""
+        """Return the allocated devices; empty while nothing is allocated."""
         return self.status.allocation.devices.results if self.status and self.status.allocation else ()
 
     @property
     def pods(self) -> frozenset[str]:
-        """UIDs of the pods that the claim is reserved for."""
+        """Return the UIDs of the pods that the claim is reserved for."""
         return frozenset(item.uid for item in self._consumers if item.resource == "pods")
 
     @property
     def problem(self) -> str:
-        """Why nobody can count it: it is reserved for something else than pods. Empty where it is not."""
+        """Return why the claim cannot be counted, which is a consumer that is no pod; "" where it can."""
         kinds = sorted({item.resource for item in self._consumers} - {"pods"})
         return f"claim {self.metadata.name}: reserved for {kinds[0]}, whose pods were not reported" if kinds else ""
 
@@ -130,7 +130,7 @@ class Claim(_Camel, frozen=True):
 
 
 class PodClaim(_Camel, frozen=True, gc=False):
-    """spec.resourceClaims[] and status.resourceClaimStatuses[] of a pod: an entry, and the claim that it names."""
+    """Entry of spec.resourceClaims[] or status.resourceClaimStatuses[] of a pod, and the claim that it names."""
 
     name: str
     resource_claim_name: str | None = None
@@ -142,15 +142,16 @@ class _Mapping(_Camel, frozen=True, gc=False):
 
 
 class HiddenClaim(_Camel, frozen=True, gc=False):
-    """status.extendedResourceClaimStatus of a pod: the claim behind its extended resources."""
+    """Claim behind a pod's extended resources: its status.extendedResourceClaimStatus."""
 
     resource_claim_name: str
     request_mappings: tuple[_Mapping, ...] = ()
 
 
 class PodClaims(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Claims of a pod by name, in its namespace. `hidden`: that which the scheduler made for extended resources, of which
-    only the requests `by_class` are counted by the claim.
+    """Claims of a pod by name, in its namespace.
+
+    `hidden`: the claim that the scheduler made for extended resources, of which only the requests `by_class` are counted.
     """
 
     names: tuple[str, ...] = ()
@@ -159,12 +160,12 @@ class PodClaims(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Claims in which the pod may hold something that no request of it counts."""
+        """Return the claims in which the pod may hold a device that no request of it counts."""
         return tuple(name for name in self.names if name != self.hidden or self.by_class)
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A device of a ResourceSlice: attributes and capacities by their unqualified names."""
+    """Device of a ResourceSlice: attributes and capacities by their unqualified names."""
 
     attributes: dict[str, str]
     capacity: dict[str, Fraction]
@@ -185,8 +186,7 @@ class ClaimedDevices(msgspec.Struct, frozen=True, order=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """What a pod holds through claims; what of it nobody can count: somebody must look at each of `unknown`; and devices of
-    unknown drivers, by driver.
+    """Devices that a pod holds through claims; `unknown`: problems in words, for a person; `drivers`: devices by unknown driver.
     """
 
     held: tuple[ClaimedDevices, ...] = ()
@@ -199,7 +199,7 @@ Devices = Mapping[Place, Device]
 
 
 def devices_of(spec: Mapping[str, Any]) -> dict[Place, Device]:
-    """Devices of a ResourceSlice's spec by (driver, pool, device).
+    """Return the devices of a ResourceSlice's spec by (driver, pool, device).
 
     Raises KeyError, TypeError, ValueError or AttributeError where it breaks the API's form.
     """
@@ -214,11 +214,11 @@ def allocated_through_claims(
     *,
     drivers: Mapping[str, str] | None = None,
 ) -> Claimed:
-    """Devices of a pod's claims that no request of it counts, undivided among the pods of each claim.
+    """Return the devices of a pod's claims that no request of it counts, undivided among the pods of each claim.
 
-    `claims`: those that are or were reserved for the pod, by name in its namespace; one that is missing is in `unknown`.
-    `devices`: at least those that the claims were given. `drivers`: further drivers of accelerators, by vendor; those of an
-    empty vendor are none.
+    `claims`: those that are or were reserved for the pod, by name in its namespace; a missing one is in `unknown`.
+    `devices`: at least those that the claims were given. `drivers`: vendors of further drivers; an empty vendor means that
+    the devices are no accelerators.
 
     Add this to what `effective_requests` says of the pod's extended resources: nothing is in both.
     """
@@ -245,14 +245,14 @@ def allocated_through_claims(
 
 
 def places_of(claim: Claim) -> set[Place]:
-    """(driver, pool, device) of every device that a claim was given."""
+    """Return (driver, pool, device) of every device that a claim was given."""
     return {item.place for item in claim.results}
 
 
 def claims_named(
     entries: Iterable[PodClaim] | None, statuses: Iterable[PodClaim] | None, hidden: HiddenClaim | None
 ) -> PodClaims:
-    """Claims of a pod, by what its spec and status say; an entry for which none was needed names none."""
+    """Return the claims that a pod's spec and status name; an entry for which none was generated names none."""
     generated = {item.name: item.resource_claim_name for item in statuses or ()}
     named = {item.resource_claim_name or generated.get(item.name) for item in entries or ()}
     behind = hidden.resource_claim_name if hidden else ""
@@ -262,7 +262,7 @@ def claims_named(
 
 
 def _billed_results(claim: Claim, pod: PodClaims) -> list[_Result]:
-    """Allocated devices that no request of the pod counts already."""
+    """Return allocated devices that no request of the pod counts already."""
     results = [item for item in claim.results if not item.admin_access]
     if pod.hidden != claim.metadata.name:
         return results
@@ -270,7 +270,7 @@ def _billed_results(claim: Claim, pod: PodClaims) -> list[_Result]:
 
 
 def _unit(result: _Result, device: Device | None, vendor: str) -> tuple[str, str, Fraction]:
-    """Resource, product ("" where it is unknown) and share of a card of one device.  Raises ClaimError."""
+    """Return resource, product ("" if unknown) and share of a card for one device.  Raises ClaimError."""
     if device is None:
         raise ClaimError("in no ResourceSlice")
     resource, accelerator, share = kind_of(result.driver, device, vendor)
@@ -283,9 +283,9 @@ def _unit(result: _Result, device: Device | None, vendor: str) -> tuple[str, str
 
 
 def kind_of(driver: str, device: Device, vendor: str) -> tuple[str, str | None, Fraction]:
-    """Resource name, product and share of its card of a device, as far as nobody lends it in pieces.
+    """Return resource name, product and share of its card of a device, before any division among claims.
 
-    Raises ClaimError where it is a slice of which nobody knows how much of its card that is.
+    Raises ClaimError for a slice whose part of its card is unknown.
     """
     product = next((device.attributes[key] for key in PRODUCT_ATTRIBUTES if device.attributes.get(key)), None)
     accelerator = re.sub(r"\s+", "-", product.strip()) if product else None
@@ -308,7 +308,7 @@ def _slice_share(profile: str, vendor: str, product: str) -> Fraction | None:
 
 
 def _consumed(result: _Result, device: Device) -> Fraction | None:
-    """Part of a device that several claims may have at once: the largest of its capacities that was taken."""
+    """Return the part of a shared device that a claim consumes, by its largest capacity; None if it is not reported."""
     if result.consumed_capacity is None:
         return None if result.share_id else Fraction(1)
     taken = [
@@ -339,7 +339,7 @@ SCALES: Final = {
 
 
 def quantity_of(given: object) -> Fraction:
-    """A Kubernetes quantity, exact.
+    """Parse a Kubernetes quantity, exactly.
 
     >>> quantity_of("40Gi") / quantity_of("80Gi"), quantity_of("1500m")
     (Fraction(1, 2), Fraction(3, 2))

@@ -1,4 +1,4 @@
-"""What the commands share: values of options, exit statuses, and how a process reports errors, writes text and stops."""
+"""Parts that all commands share: types of options, exit statuses, error output, the log, and stopping on a signal."""
 
 import argparse
 import logging
@@ -20,7 +20,7 @@ SOMEBODY_DECIDES: Final = 3
 
 
 def add_platform_options(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """Where reports are sent."""
+    """Add the options for the platform's address and token."""
     parser.add_argument("--endpoint", required=required, metavar="URL", help="address of the platform")
     parser.add_argument(
         "--token-file", type=Path, required=required, metavar="FILE", help="its bearer token, with the scope usage:write"
@@ -28,7 +28,7 @@ def add_platform_options(parser: argparse.ArgumentParser, *, required: bool = Fa
 
 
 def add_resource_options(parser: argparse.ArgumentParser) -> None:
-    """Extended resources that the table of accelerators does not know."""
+    """Add the options for extended resources that the table of accelerators does not know."""
     parser.add_argument(
         "--resource", action="append", default=[], metavar="NAME[=PRODUCT]", type=_resource,
         help="count an extended resource that the table does not know, one unit as one device",
@@ -53,12 +53,12 @@ def _resource(text: str) -> tuple[str, str]:
 
 
 def token_of(path: Path) -> Callable[[], str]:
-    """A function that reads a token file anew each time, so that a renewed token needs no restart."""
+    """Return a function that reads a token file anew each time, so that a renewed token needs no restart."""
     return lambda: path.read_text(encoding="utf-8").strip()
 
 
 def instant(text: str) -> datetime:
-    """An RFC 3339 instant with an offset, in UTC."""
+    """Parse an RFC 3339 instant with an offset; return it in UTC."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
@@ -69,14 +69,14 @@ def instant(text: str) -> datetime:
 
 
 def port(text: str) -> int:
-    """A TCP port."""
+    """Parse a TCP port."""
     if not text.isdecimal() or not 0 < int(text) < 65_536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
 
 
 def names_by(kind: str) -> Callable[[str], dict[str, str]]:
-    """What reads names by `kind` from a text.
+    """Return a parser of texts that assign names to keys of a `kind`.
 
     >>> names_by("TYPE")("h800=NVIDIA-H800, gpu=NVIDIA-A100")
     {'h800': 'NVIDIA-H800', 'gpu': 'NVIDIA-A100'}
@@ -97,7 +97,7 @@ def log_to_stderr(level: int = logging.WARNING) -> None:
 
 
 def stop_on_signal() -> threading.Event:
-    """An event that SIGTERM and Ctrl-C set."""
+    """Return an event that SIGTERM and Ctrl-C set."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -105,19 +105,19 @@ def stop_on_signal() -> threading.Event:
 
 
 def bad_input(error: Exception | str) -> int:
-    """Show on one line of stderr what is wrong; the exit status for it."""
+    """Write the error on one line of stderr; return the exit status BAD_INPUT."""
     text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
     sys.stderr.write(f"{' '.join(text.split())}\n")
     return BAD_INPUT
 
 
 def json_lines(records: Iterable[object]) -> str:
-    """One record per line, as the endpoints take them."""
+    """Encode records as JSON Lines, one record per line, as the endpoints accept."""
     return "".join(f"{msgspec.json.encode(record).decode()}\n" for record in records)
 
 
 def write_text(text: str, path: Path | None) -> None:
-    """Write to a file, or to standard output where none is given.  Raises OSError."""
+    """Write to a file, or to standard output if `path` is None.  Raises OSError."""
     if path is None:
         sys.stdout.write(text)
     else:

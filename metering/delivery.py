@@ -1,9 +1,9 @@
-"""From the spool to the platform: in order, until acknowledged, through outages of any length.
+"""Delivery from the spool to the platform: in order, until acknowledged, through outages of any length.
 
 A body leaves the spool only when the platform itself answered 2xx, which means durable, and its answer accounts for every
-record of the body. Everything else keeps it, also what a proxy or a queue in between answers with 200 or 202: the platform
-knows records by their keys, so sending again is harmless, while dropping would be silent. A body that the platform refuses
-for good holds the queue, loudly; its agent's watermark stops, so the platform sees a gap and not a zero.
+record of the body. Every other answer keeps the body, also a 200 or 202 of a proxy or queue in between: the platform knows
+records by their keys, so sending again is harmless, while dropping would be silent. A body that the platform refuses for
+good blocks the queue and logs errors; its agent's watermark stops, so the platform sees a gap and not a zero.
 """
 
 import gzip
@@ -47,7 +47,7 @@ _envelope: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Outcome(Enum):
-    """What became of one attempt."""
+    """Outcomes of one attempt."""
 
     EMPTY = "nothing to deliver"
     DELIVERED = "acknowledged"
@@ -57,7 +57,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt: what became of it, in words, and how long to wait before the next (seconds)."""
+    """Attempt at a delivery: its outcome, detail in words, and the wait before the next attempt (seconds)."""
 
     outcome: Outcome
     detail: str = ""
@@ -68,7 +68,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The platform's answer to a body: what became of its records. `pending`: durable, and on their way into a store."""
+    """Answer of the platform to a body: counts of records by outcome. `pending`: durable, and on their way into a store."""
 
     accepted: Count
     duplicates: Count
@@ -78,12 +78,12 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def records(self) -> int:
-        """How many records it accounts for."""
+        """Return the number of records that the answer accounts for."""
         return self.accepted + self.duplicates + self.conflicts + len(self.rejected) + self.pending
 
 
 class Release(msgspec.Struct, frozen=True):
-    """What `GET version` says of optional fields; one of before that says nothing knows none."""
+    """Answer of `GET version`: the optional fields that the release knows; an older release names none."""
 
     version: str
     optional_fields: list[str] = []
@@ -94,7 +94,7 @@ _release: Final = msgspec.json.Decoder(Release)
 
 
 class _RefusedError(Exception):
-    """An answer that the same body will get again."""
+    """Answer that the same body will get again."""
 
 
 class _TemporaryError(Exception):
@@ -104,7 +104,7 @@ class _TemporaryError(Exception):
 
 
 class Delivery:
-    """Takes bodies from a spool to the endpoints below `endpoint`/api/v1/.
+    """Delivery of bodies from a spool to the endpoints below `endpoint`/api/v1/.
 
     `endpoint`: address of the platform, with or without /api/v1; `token`: its bearer token, or a function that reads it
     anew, so that a renewed token needs no restart; `random_source` spreads the waits of many agents.
@@ -138,7 +138,7 @@ class Delivery:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the HTTP client."""
         self._client.close()
 
     def run_once(self) -> Attempt:
@@ -165,7 +165,7 @@ class Delivery:
                 stop.wait(attempt.wait_s or idle_s)
 
     def flush(self, *, seconds: float) -> bool:
-        """Deliver what is waiting, for at most so long (on shutdown); True if nothing is left."""
+        """Deliver waiting bodies for at most `seconds` (on shutdown); return True if none is left."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             attempt = self.run_once()
@@ -176,9 +176,9 @@ class Delivery:
         return self._spool.oldest() is None
 
     def _understood(self, parcel: Parcel) -> bytes:
-        """The body, without fields of allocations that the platform's release would refuse.
+        """Return the body without fields of allocations that the platform's release would refuse.
 
-        Raises _TemporaryError, _RefusedError where the platform does not say what it knows.
+        Raises _TemporaryError, _RefusedError where the platform does not say which fields it knows.
         """
         if parcel.door != ALLOCATIONS or not any(f'"{name}":'.encode() in parcel.body for name in LATER_FIELDS):
             return parcel.body
@@ -186,7 +186,7 @@ class Delivery:
         return without_fields(parcel.body, unknown) if unknown else parcel.body
 
     def _fields_of_platform(self) -> frozenset[str]:
-        """LATER_FIELDS that the platform knows; asked again after a while, since it may be upgraded or go back."""
+        """Return LATER_FIELDS that the platform knows; asked again every FIELDS_ASKED_EVERY_S, for upgrades."""
         if self._known_fields and time.monotonic() - self._known_fields[0] < FIELDS_ASKED_EVERY_S:
             return self._known_fields[1]
         try:
@@ -220,6 +220,7 @@ class Delivery:
             raise _TemporaryError(_said(response), self._retry_after(response))
         if not response.is_success:
             raise _RefusedError(_said(response))
+        # Only 204 counts for a watermark: a proxy that answers 200 must not make the agent drop it.
         if parcel.door == WATERMARKS:
             if response.status_code != HTTPStatus.NO_CONTENT:
                 raise _not_acknowledged(response, "a watermark is acknowledged with 204")
@@ -237,7 +238,7 @@ class Delivery:
             raise _TemporaryError(f"{type(error).__name__}: {error}") from error
 
     def _note_rejected(self, parcel: Parcel, receipt: Receipt) -> None:
-        """Records that the platform put into quarantine are safe there; say so here as well."""
+        """Count and log records that the platform put into quarantine, where they are safe."""
         if rejected := receipt.rejected:
             self.rejected_records += len(rejected)
             log.error("%s: the platform put %d records into quarantine, first: %s", parcel.door, len(rejected), rejected[0])
@@ -259,7 +260,7 @@ class Delivery:
         return Attempt(outcome, detail, wait_s)
 
     def _retry_after(self, response: httpx.Response) -> float | None:
-        """Seconds of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3)."""
+        """Return the seconds of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3)."""
         value = response.headers.get("Retry-After", "").strip()
         if value.isdigit():
             return float(value)
@@ -270,7 +271,7 @@ class Delivery:
 
 
 def _receipt(response: httpx.Response, body: bytes) -> Receipt:
-    """What became of the records of this body.  Raises _TemporaryError for what the platform never answers."""
+    """Return the receipt for this body.  Raises _TemporaryError for an answer that the platform never gives."""
     if response.status_code != HTTPStatus.OK:
         raise _not_acknowledged(response, "records are acknowledged with 200")
     try:
@@ -296,7 +297,7 @@ def _said(response: httpx.Response) -> str:
 
 
 class DeliveryThread:
-    """Delivers a spool on a connection of its own, from its making until `finish`; `last_error` is then what hindered it.
+    """Thread that delivers a spool on its own connection until `finish`; `last_error` is then the last hindrance.
 
     As a context it ends with the block, at once unless the block has finished it.
     """
@@ -319,7 +320,7 @@ class DeliveryThread:
         self.finish(0)
 
     def finish(self, seconds: float) -> bool:
-        """Deliver what is left for so long at most; True if nothing is left."""
+        """Deliver what is left for at most `seconds`; return True if nothing is left."""
         self._flush_s = seconds
         self._stop.set()
         self._thread.join()
@@ -339,7 +340,7 @@ class DeliveryThread:
         self.last_error = delivery.last_error
 
     def _until_hindered(self, deliver: Callable[[], None]) -> None:
-        """Deliver; a token file or a disk that is gone for a while is logged, and then tried again."""
+        """Run `deliver`; log an unreadable token file or disk and wait, so that the caller can try again."""
         try:
             deliver()
         except (OSError, sqlite3.Error) as error:
@@ -349,13 +350,13 @@ class DeliveryThread:
 
 
 class UnsplittableError(Exception):
-    """A body that holds one record, or no list of them."""
+    """Error for a body that holds one record, or no list of records."""
 
 
 def halves(body: bytes) -> tuple[bytes, bytes]:
-    """The same records in the same order, in two bodies: arrays, or envelopes with a list.
+    """Split the records of a body into two bodies, in order: arrays, or envelopes with a list.
 
-    A watermark, and the reports about the time before it, stay with the second half alone: it stands for both.
+    A watermark, and the reports about the time before it, go with the second half only: it is sent last and covers both.
 
     Raises UnsplittableError, msgspec.DecodeError.
     """
@@ -371,7 +372,7 @@ def halves(body: bytes) -> tuple[bytes, bytes]:
 
 
 def without_fields(body: bytes, names: Collection[str]) -> bytes:
-    """The same body, its records without the fields of these names.  Raises UnsplittableError, msgspec.DecodeError."""
+    """Return the body with its records stripped of the named fields.  Raises UnsplittableError, msgspec.DecodeError."""
     envelope, field = _opened(body)
     kept = [
         {name: value for name, value in _envelope.decode(record).items() if name not in names} for record in _records(body)
@@ -380,13 +381,13 @@ def without_fields(body: bytes, names: Collection[str]) -> bytes:
 
 
 def _records(body: bytes) -> list[msgspec.Raw]:
-    """The records of a body.  Raises UnsplittableError where it has no list of them, msgspec.DecodeError."""
+    """Return the records of a body.  Raises UnsplittableError where it has no list of them, msgspec.DecodeError."""
     envelope, field = _opened(body)
     return _array.decode(body if envelope is None else envelope[field])
 
 
 def _opened(body: bytes) -> tuple[dict[str, msgspec.Raw] | None, str]:
-    """The envelope of a body and the field that has its records; None for an array of them.
+    """Return the envelope of a body and the field that has its records; (None, "") for an array of records.
 
     Raises UnsplittableError, msgspec.DecodeError.
     """

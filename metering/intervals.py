@@ -20,12 +20,12 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_us(instant: datetime) -> int:
-    """Microseconds since 1970."""
+    """Return the microseconds since 1970."""
     return (instant - EPOCH) // MICROSECOND
 
 
 def from_us(microseconds: int) -> datetime:
-    """The instant of so many microseconds since 1970."""
+    """Return the instant of so many microseconds since 1970."""
     return EPOCH + microseconds * MICROSECOND
 
 
@@ -35,7 +35,7 @@ class IntervalError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Interval:
-    """[start, end) in UTC. Aware instants of any offset are accepted; a naive one is refused."""
+    """Half-open interval [start, end) in UTC. Aware instants of any offset are accepted; a naive one is refused."""
 
     start: datetime
     end: datetime
@@ -48,15 +48,15 @@ class Interval:
 
     @property
     def microseconds(self) -> int:
-        """Elapsed time, a whole number."""
+        """Return the elapsed time, a whole number."""
         return (self.end - self.start) // MICROSECOND
 
     def contains(self, instant: datetime) -> bool:
-        """Whether start <= instant < end."""
+        """Return True if start <= instant < end."""
         return self.start <= _utc(instant, "instant") < self.end
 
     def overlap(self, other: "Interval") -> "Interval | None":
-        """The common part, or None where there is none.
+        """Return the common part, or None if there is none.
 
         >>> hour = lambda a, b: Interval(datetime(2026, 10, 1, a, tzinfo=UTC), datetime(2026, 10, 1, b, tzinfo=UTC))
         >>> hour(1, 3).overlap(hour(3, 4)) is None, hour(1, 3).overlap(hour(2, 4)) == hour(2, 3)
@@ -66,18 +66,18 @@ class Interval:
         return Interval(start, end) if start < end else None
 
     def cut(self, instants: Iterable[datetime]) -> "list[Interval]":
-        """The pieces between those of `instants` that lie inside; together they are the interval again."""
+        """Cut the interval at those of `instants` that lie inside; the pieces together are the interval."""
         inside = sorted({at for at in (_utc(instant, "instant") for instant in instants) if self.start < at < self.end})
         bounds = [self.start, *inside, self.end]
         return [Interval(lo, hi) for lo, hi in pairwise(bounds)]
 
     def in_zone(self, zone: str) -> tuple[datetime, datetime]:
-        """Both bounds as local times of `zone`."""
+        """Return both bounds as local times of `zone`."""
         return self.start.astimezone(_zone(zone)), self.end.astimezone(_zone(zone))
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same time without overlap, in order; touching intervals become one, empty ones vanish.
+    """Merge intervals into disjoint ones, in order; touching intervals become one, empty ones vanish.
 
     >>> hour = lambda a, b: Interval(datetime(2026, 10, 1, a, tzinfo=UTC), datetime(2026, 10, 1, b, tzinfo=UTC))
     >>> union([hour(5, 6), hour(1, 3), hour(3, 4)]) == [hour(1, 4), hour(5, 6)]
@@ -93,7 +93,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def without(intervals: Iterable[Interval], holes: Iterable[Interval]) -> list[Interval]:
-    """What of the intervals lies in no hole, in order.
+    """Return the parts of the intervals that lie in no hole, in order.
 
     >>> hour = lambda a, b: Interval(datetime(2026, 10, 1, a, tzinfo=UTC), datetime(2026, 10, 1, b, tzinfo=UTC))
     >>> without([hour(1, 5)], [hour(2, 3), hour(4, 9)]) == [hour(1, 2), hour(3, 4)]
@@ -107,7 +107,7 @@ def without(intervals: Iterable[Interval], holes: Iterable[Interval]) -> list[In
 
 
 def day_of(instant: datetime, zone: str) -> date:
-    """The local day of an instant.
+    """Return the local day of an instant.
 
     >>> day_of(datetime(2026, 10, 1, 16, tzinfo=UTC), "Asia/Shanghai")
     datetime.date(2026, 10, 2)
@@ -116,12 +116,12 @@ def day_of(instant: datetime, zone: str) -> date:
 
 
 def midnight_of(day: date, zone: str) -> datetime:
-    """The beginning of a local day, as a local time."""
+    """Return the beginning of a local day, as a local time."""
     return datetime(day.year, day.month, day.day, tzinfo=_zone(zone))
 
 
 def declared_instant(text: str, zone: str | None) -> datetime:
-    """What people declare, in UTC: an RFC 3339 instant with an offset, or a date, which is local midnight of `zone`.
+    """Parse an instant that people declare, into UTC: RFC 3339 with an offset, or a date, which is local midnight of `zone`.
 
     From 2000 to 2199.  Raises ValueError, also for a date where there is no zone.
 
@@ -137,7 +137,7 @@ def declared_instant(text: str, zone: str | None) -> datetime:
 
 
 def midnights(start: datetime, end: datetime, zone: str) -> list[datetime]:
-    """The beginnings of the local days from that of `start` to that of `end`, in UTC: a local day may have 23 or 25 hours.
+    """Return the beginnings of the local days from `start` to `end`, in UTC: a local day may have 23 or 25 hours.
 
     >>> found = midnights(datetime(2026, 10, 24, tzinfo=UTC), datetime(2026, 10, 26, tzinfo=UTC), "Europe/Berlin")
     >>> [f"{at:%d %H}" for at in found]
@@ -149,7 +149,7 @@ def midnights(start: datetime, end: datetime, zone: str) -> list[datetime]:
 
 
 def billing_month(month: str, zone: str) -> Interval:
-    """The month "2026-10" from local midnight to local midnight of `zone`.  Raises IntervalError.
+    """Return the month "2026-10" from local midnight to local midnight of `zone`.  Raises IntervalError.
 
     Where a clock change makes midnight happen twice the first one counts; where it skips midnight, the change itself.
 
@@ -162,9 +162,9 @@ def billing_month(month: str, zone: str) -> Interval:
 
 
 def month_of(instant: datetime, zone: str) -> str:
-    """The billing month that contains `instant`.  Raises IntervalError.
+    """Return the billing month that contains `instant`.  Raises IntervalError.
 
-    Not always the month of the local date: where clocks fall back over midnight of the first (St. John's, 1 November
+    It is not always the month of the local date: where clocks fall back over midnight of the first (St. John's, 1 November
     2009), the repeated last hour of the old month belongs to the new one, which had begun.
 
     >>> month_of(datetime(2026, 2, 28, 16, tzinfo=UTC), "Asia/Shanghai")
@@ -182,7 +182,7 @@ def _first_of_next_month(year: int, number: int, zone: ZoneInfo) -> datetime:
 
 
 def next_month(month: str) -> str:
-    """The month after "2026-12" is "2027-01".
+    """Return the month after a month: "2027-01" after "2026-12".
 
     >>> next_month("2026-12")
     '2027-01'
@@ -191,7 +191,7 @@ def next_month(month: str) -> str:
 
 
 def previous_month(month: str) -> str:
-    """The month before "2027-01" is "2026-12".
+    """Return the month before a month: "2026-12" before "2027-01".
 
     >>> previous_month("2027-01")
     '2026-12'
@@ -201,7 +201,7 @@ def previous_month(month: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FiscalQuarter:
-    """A quarter of a fiscal year. `year`: the calendar year in which the fiscal year ends; `first`: its first month."""
+    """Quarter of a fiscal year. `year`: the calendar year in which the fiscal year ends; `first`: its first month."""
 
     year: int
     number: int
@@ -209,12 +209,12 @@ class FiscalQuarter:
 
     @property
     def first_of_year(self) -> str:
-        """The month with which the fiscal year begins."""
+        """Return the month with which the fiscal year begins."""
         return _month_after(self.first, -3 * (self.number - 1))
 
 
 def fiscal_quarter_of(month: str, year_begins: int) -> FiscalQuarter:
-    """The quarter with a month, where fiscal years begin with the month `year_begins` (1 to 12).  Raises IntervalError.
+    """Return the fiscal quarter of a month; fiscal years begin with month `year_begins` (1 to 12).  Raises IntervalError.
 
     >>> fiscal_quarter_of("2026-11", 1), fiscal_quarter_of("2026-11", 4)
     (FiscalQuarter(year=2026, number=4, first='2026-10'), FiscalQuarter(year=2027, number=3, first='2026-10'))

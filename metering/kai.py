@@ -1,9 +1,9 @@
-"""PURE: what a pod asks of KAI: a share of one or more cards, by annotations alone.
+"""PURE: share of one or more cards that a pod requests from KAI by annotations alone.
 
 `gpu-fraction` asks for a part of a card and `gpu-memory` for MiB of one, on `gpu-fraction-num-devices` cards. NvFractions,
 KAI's sharing since 0.18, names the container: `nvidia.com/container.NAME.gpu-memory.request: 20Gi`, or only its `.limit`,
-which then is the request as well. KAI writes the request beside a `gpu-fraction`, and what it took of the card's cores as
-`.gpu-compute.portion`. It grants memory in whole hundredths of a card.
+which then is the request as well. KAI writes the request beside a `gpu-fraction`, and the part of the card's cores that it
+took as `.gpu-compute.portion`. It grants memory in whole hundredths of a card.
 Source: kai-scheduler/KAI-Scheduler docs/gpu-sharing, pkg/common/resources (nv_fractions.go, gpu_sharing.go),
 pkg/scheduler/api/node_info/gpu_sharing_node_info.go, pkg/binder/plugins/nvfractions.
 """
@@ -21,13 +21,13 @@ FRACTION: Final = "gpu-fraction"
 MEMORY: Final = "gpu-memory"
 DEVICES: Final = "gpu-fraction-num-devices"
 OF_CONTAINER: Final = "nvidia.com/container."
-"""How annotations of NvFractions begin; what follows is the container's name and what is said of it."""
+"""Prefix of annotations of NvFractions; the container's name and one of PARTS follow."""
 PARTS: Final = ("gpu-memory.request", "gpu-memory.limit", "gpu-compute.request", "gpu-compute.portion")
 MIB: Final = 2**20
 
 
 def speaks_of_share(annotation: str) -> bool:
-    """Whether an annotation says what a pod asks of KAI.
+    """Return True if an annotation is part of a pod's request to KAI.
 
     >>> speaks_of_share("gpu-fraction"), speaks_of_share("nvidia.com/container.main.gpu-memory.request")
     (True, True)
@@ -36,7 +36,7 @@ def speaks_of_share(annotation: str) -> bool:
 
 
 def kai_devices(annotations: Mapping[str, str]) -> int:
-    """Devices of which KAI gave a share to the pod; 0 where the pod asks KAI for none, 1 where the number is unreadable."""
+    """Return the devices of which KAI gave a share to the pod; 0 if the pod requests none, 1 if the number is unreadable."""
     if not any(speaks_of_share(name) and name != DEVICES for name, text in annotations.items() if text):
         return 0
     text = annotations.get(DEVICES, "1")
@@ -44,7 +44,7 @@ def kai_devices(annotations: Mapping[str, str]) -> int:
 
 
 def kai_share(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Fraction:
-    """The share of each card that a pod asks of KAI, the larger of memory and cores.  Raises ShareUnknownError.
+    """Return the share of each card that a pod requests from KAI, the larger of memory and cores.  Raises ShareUnknownError.
 
     `labels`: of the node, which says with `nvidia.com/gpu.memory` how many MiB a card has.
 
@@ -71,7 +71,7 @@ def kai_share(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Frac
 
 
 def _of_one_container(said: Mapping[str, str]) -> dict[str, str]:
-    """What NvFractions says of the container that it names; KAI gives a share to one container of a pod."""
+    """Return NvFractions' annotations of the one container that they name; KAI gives a share to one container of a pod."""
     found: dict[str, dict[str, str]] = {}
     for name, text in said.items():
         if name.startswith(OF_CONTAINER):

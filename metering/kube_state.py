@@ -1,4 +1,4 @@
-"""PURE: names of kube-state-metrics: which extended resource its sanitised `resource` label means."""
+"""PURE: extended resource behind the sanitised `resource` label of kube-state-metrics."""
 
 import re
 from functools import cache
@@ -16,7 +16,7 @@ DOMAINS: Final = tuple(sorted({
 
 
 def sanitised(resource: str) -> str:
-    """The label value that kube-state-metrics makes of a resource name.
+    """Return the label value that kube-state-metrics makes of a resource name.
 
     >>> sanitised("nvidia.com/mig-1g.10gb")
     'nvidia_com_mig_1g_10gb'
@@ -26,9 +26,9 @@ def sanitised(resource: str) -> str:
 
 @cache
 def resource_of(label: str) -> str | None:
-    """The accelerator resource behind a sanitised name, or None where the table knows none that is written so.
+    """Return the accelerator resource behind a sanitised name, or None if the table knows none that is written so.
 
-    Sanitising loses which of "-", "." and "_" was where, so the table decides.
+    Sanitising loses where "-", "." and "_" were, so the table decides.
 
     >>> resource_of("nvidia_com_gpu"), resource_of("nvidia_com_mig_1g_10gb"), resource_of("cpu")
     ('nvidia.com/gpu', 'nvidia.com/mig-1g.10gb', None)
@@ -37,6 +37,7 @@ def resource_of(label: str) -> str | None:
         prefix = f"{sanitised(domain)}_"
         if label.startswith(prefix):
             parts = label.removeprefix(prefix).split("_")
+            # Tries 3 ** (parts - 1) names; the bound on separators keeps a hostile label from costing hours.
             separators = SEPARATORS if len(parts) <= MOST_SEPARATORS + 1 else SEPARATORS[:1]
             for marks in product(separators, repeat=len(parts) - 1):
                 rest = "".join(f"{part}{mark}" for part, mark in zip(parts, (*marks, ""), strict=True))

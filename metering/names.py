@@ -1,13 +1,13 @@
-"""PURE: what may be a name, and how a text that may not be one is written.
+"""PURE: rule for names: which texts are valid names, and how an invalid text is escaped into one.
 
-One rule for whatever usage, prices, owners and commitments name: endpoints put a record that breaks it into quarantine,
-the set-up file and price lists refuse it. So everything that is accepted can be priced, owned and waived.
+One rule covers all names in usage, prices, owners and commitments: endpoints put a record that breaks it into
+quarantine, the set-up file and price lists refuse it. So every accepted name can be priced, owned and waived.
 
 A name is at most 512 bytes of UTF-8 (names are in unique indexes, whose rows PostgreSQL bounds), has no blank at either
 end, and has only characters that Python calls printable. That excludes control characters, line breaks, NUL, halves of
-characters, every blank but the space, and what is invisible or turns the direction of writing: two names that look the same
-would have two prices. Names are compared code point by code point: no normal form is demanded, none is made, since a
-changed name would no longer be the one that its sender uses.
+characters, every blank but the space, and characters that are invisible or turn the direction of writing: two names that
+look the same would have two prices. Names are compared code point by code point: no normal form is demanded and none is
+made, since a changed name would no longer be the one that its sender uses.
 """
 
 from hashlib import blake2b
@@ -21,7 +21,7 @@ _HALF_CHARACTERS: Final = range(0xD800, 0xE000)
 
 
 def text_problem(text: str) -> Message | None:
-    r"""What keeps a text from standing on one line as it is, in words; None for a good one, also for an empty one.
+    r"""Return a message why a text cannot stand on one line as it is; None for a valid text, also for an empty one.
 
     >>> text_problem("llama-3 8b"), text_problem("llama\n3"), text_problem("llama ")
     (None, 'contains the character \\n (U+000A), which cannot be printed', 'begins or ends with a blank')
@@ -32,7 +32,7 @@ def text_problem(text: str) -> Message | None:
 
 
 def name_problem(name: str) -> Message | None:
-    """What keeps a text from being a name, in words; None for a name."""
+    """Return a message why a text is no valid name; None for a valid name."""
     if not name:
         return Message("is empty")
     problem = text_problem(name)
@@ -42,7 +42,7 @@ def name_problem(name: str) -> Message | None:
 
 
 def visible(text: str) -> str:
-    r"""The same text, each character that cannot be printed as its escape: it does nothing to a terminal, and is one line.
+    r"""Return a text with each unprintable character as its escape: it is one line and cannot control a terminal.
 
     >>> visible("red \x1b[31m, 8-bit \x9b31m"), visible("plain 中文")
     ('red \\x1b[31m, 8-bit \\x9b31m', 'plain 中文')
@@ -53,10 +53,10 @@ def visible(text: str) -> str:
 
 
 def as_name(text: str) -> str:
-    r"""The name under which usage of any text is priced and owned: itself where it is a name, else how it is written.
+    r"""Return the name under which usage of any text is priced and owned: a valid name as it is, else an escaped one.
 
     Usage that was stored before the rule may have names that break it. Characters that cannot be printed, and blanks at the
-    ends, are escaped; what is too long ends in a digest.
+    ends, are escaped; a text that is too long ends in a digest.
 
     >>> as_name("llama-3"), as_name("llama\n3"), as_name(" llama")
     ('llama-3', 'llama\\n3', '\\x20llama')

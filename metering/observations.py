@@ -1,9 +1,9 @@
-"""PURE: what an agent saw of a pod, cut down to what is billed: snapshots, deletions, and absences from a list.
+"""PURE: observations of a pod, reduced to what is billed: snapshots, deletions, and absences from a list.
 
-The order of observations is that of the API server's resource versions, not that of arrival. An object that did not
-change is seen again under its old version at a later time; the deletion that an informer makes up for a vanished object
-carries its last version; an absence carries the version of the list. Versions are whole numbers that grow (etcd's
-revisions; comparable by contract since KEP-5504).
+Observations are ordered by the API server's resource versions, not by arrival. An unchanged object is seen again under its
+old version at a later time; the deletion that an informer makes up for a vanished object carries the object's last version;
+an absence carries the version of the list. Versions are whole numbers that grow (etcd's revisions; comparable by contract
+since KEP-5504).
 """
 
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod condition; `at` is its lastTransitionTime."""
+    """Condition of a pod; `at` is its lastTransitionTime."""
 
     type: str
     status: str
@@ -37,7 +37,7 @@ class ContainerState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PodSnapshot(msgspec.Struct, frozen=True, omit_defaults=True, tag="seen"):
-    """A pod as it was in one version, seen at `observed_at` by the agent's clock."""
+    """Pod as it was in one version, seen at `observed_at` by the agent's clock."""
 
     uid: str
     version: int
@@ -54,24 +54,24 @@ class PodSnapshot(msgspec.Struct, frozen=True, omit_defaults=True, tag="seen"):
 
     @property
     def terminal(self) -> bool:
-        """Whether the scheduler takes the capacity for free again."""
+        """Return True if the phase is terminal: the scheduler then counts the capacity as free."""
         return self.phase in TERMINAL
 
     @property
     def deletion_requested_at(self) -> datetime | None:
-        """The deletion timestamp lies the grace period after the request.  Source: apimachinery meta/v1 types.go."""
+        """Return the deletion timestamp minus the grace period.  Source: apimachinery meta/v1 types.go."""
         due = known(self.deletion_timestamp)
         return due and due - timedelta(seconds=self.deletion_grace_seconds or 0)
 
     def condition(self, kind: str, status: str = "True") -> Condition | None:
-        """The condition of that type, if it has that status."""
+        """Return the condition of that type if it has that status, else None."""
         return next((item for item in self.conditions if (item.type, item.status) == (kind, status)), None)
 
 
 class PodDeleted(msgspec.Struct, frozen=True, omit_defaults=True, tag="deleted"):
-    """A DELETED event; `final` is the last state that came with it.
+    """DELETED event of a pod; `final` is the last state that came with it.
 
-    `watched_until`: where the event was read late, up to when the watch had been current: the pod was there until then.
+    `watched_until`: where the event was read late, the last instant at which the watch was current and the pod still there.
     """
 
     uid: str
@@ -82,9 +82,10 @@ class PodDeleted(msgspec.Struct, frozen=True, omit_defaults=True, tag="deleted")
 
 
 class PodMissing(msgspec.Struct, frozen=True, omit_defaults=True, tag="missing"):
-    """A complete list, made at `observed_at` with this version, did not contain the pod.
+    """Absence of a pod from a complete list, made at `observed_at` with this version.
 
-    `watched_until`: up to when the watch had been current before it broke. None where it never broke: its event was lost.
+    `watched_until`: the last instant at which the watch was current before it broke; None where it never broke, and the
+    pod's event was lost.
     """
 
     uid: str
@@ -98,11 +99,11 @@ RANKS: dict[type[Observation], int] = {PodSnapshot: 0, PodDeleted: 1, PodMissing
 
 
 def order(observation: Observation) -> tuple[int, int, datetime, bytes]:
-    """Sort key: version; within a version what was seen before how it vanished; then time; then content."""
+    """Return a sort key: version; within it snapshots before deletion before absence; then time; then content."""
     content = msgspec.json.encode(observation, order="deterministic")
     return (observation.version, RANKS[type(observation)], observation.observed_at, content)
 
 
 def known(instant: datetime | None) -> datetime | None:
-    """The instant, or None for zero times: a lost container record says year 1 (kubernetes#122160, #122932)."""
+    """Return the instant, or None for zero times: a lost container record says year 1 (kubernetes#122160, #122932)."""
     return instant if instant is not None and instant >= EARLIEST else None

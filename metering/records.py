@@ -1,11 +1,11 @@
-"""The contract outward: what agents and gateways report, and the keys by which a report is unique.
+"""Usage records of the contract: what agents and gateways report, and the keys that make a report unique.
 
 Pure: no clock, no database, no framework. A record is decoded and validated in one step (`msgspec`), so that a value
 of this module is always well formed: counts are not negative, instants carry an offset and are held in UTC, and no
 text contains NUL, which PostgreSQL cannot store.
 
 Unknown fields are refused by name. A misspelled `cache_read_input_tokens` that was silently ignored would bill cached
-input at the full price; what a sender keeps beside the contract goes into `attributes` or `labels`.
+input at the full price; a sender's own fields go into `attributes` or `labels`.
 """
 
 import json
@@ -34,7 +34,7 @@ from metering.record_checks import (
 from metering.token_keys import token_key
 
 MAX_COUNT: Final = 10**15
-"""Largest token count or device quantity of one record; beyond it a count is taken for an error of the sender."""
+"""Largest token count or device quantity of one record; a larger one is taken for an error of the sender."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 Label = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -44,15 +44,15 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 USAGE_REFUSED: Final = "usage_refused"
-"""Attribute of a record without counts: why its reporter could not read its usage."""
+"""Attribute of a record without counts: the reason why its reporter could not read its usage."""
 GATEWAY_ESTIMATE: Final = "gateway_estimate"
-"""Attribute `usage_source` of a record whose gateway guessed what the provider did not count."""
+"""Value of the attribute `usage_source` where the gateway estimated counts that the provider did not report."""
 PAID_BY_CALL: Final = "paid by the call"
-"""How that begins for a request that has no tokens and for which the gateway charged something all the same."""
+"""First words of the refusal of a request that has no tokens although the gateway charged for it."""
 
 
 def paid_by_call(model: object) -> Message:
-    """Why a success that has no tokens waits for somebody: what it costs is counted by the call, by pictures or seconds."""
+    """Return the refusal of a success without tokens, whose cost is counted by call, picture or second: a person decides."""
     return Message("paid by the call: model %(model)s has no tokens", model=model)
 
 
@@ -87,7 +87,7 @@ _STANDARD_NAMES: Final = frozenset({"default", "auto", "on_demand", STANDARD_TIE
 
 
 def canonical_tier(stated: str) -> str:
-    """The service tier that a provider states, in small letters; every name of the ordinary one is `standard`.
+    """Return a provider's service tier in small letters; every name of the ordinary tier becomes `standard`.
 
     >>> canonical_tier("ON_DEMAND"), canonical_tier("auto"), canonical_tier("Flex")
     ('standard', 'standard', 'flex')
@@ -97,7 +97,7 @@ def canonical_tier(stated: str) -> str:
 
 
 def canonical_capacity_type(stated: str) -> str:
-    """The capacity type that a platform states, in small letters with `_` between words.
+    """Return a platform's capacity type in small letters with `_` between words.
 
     >>> canonical_capacity_type("ON_DEMAND"), canonical_capacity_type("on-demand"), canonical_capacity_type("SPOT")
     ('on_demand', 'on_demand', 'spot')
@@ -113,12 +113,12 @@ def tags_agree(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -
 
 
 def details_agree(one: Details, other: Details) -> bool:
-    """Return True if no detail has two different values; one that only one side states is no difference."""
+    """Return True if no detail has two different values; a detail that only one side states is no difference."""
     return all(first is None or second is None or first == second for first, second in zip(one, other, strict=True))
 
 
 stated_details = attrgetter(*DETAILS)
-"""Values of DETAILS as a record states them."""
+"""Getter of the values of DETAILS in a record."""
 _parts = attrgetter(*(name for name in DETAIL_COUNTS if name.endswith("_tokens")))
 _NO_PARTS: Final = (None,) * 5
 
@@ -129,9 +129,7 @@ def states_details(record: "UncheckedTokenUsage") -> bool:
 
 
 class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """The fields of a `TokenUsage`, each of them valid, but not yet looked at together: who decodes many looks at all
-    of them at once.
-    """
+    """Token record whose fields are valid one by one; a batch decoder checks the relations between fields afterwards."""
 
     id: Name
     source: Name
@@ -163,22 +161,22 @@ class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     @property
     def uncached_input_tokens(self) -> int:
-        """Input that was neither read from nor written to the prompt cache."""
+        """Return the input tokens that were neither read from nor written to the prompt cache."""
         return self.input_tokens - self.cache_read_input_tokens - self.cache_creation_input_tokens
 
     @property
     def key(self) -> bytes:
-        """128 bits that stand for (source, id): the identity of the record, for ever."""
+        """Return the 128-bit key of (source, id), which identifies the record for ever."""
         return token_key(self.source, self.id)
 
     @property
     def dimension(self) -> Dimension:
-        """What its counts are summed by."""
+        """Return the fields by which the counts are summed."""
         return (self.source, self.consumer, self.model, self.site, self.provider, self.status)
 
     @property
     def counts(self) -> Counts:
-        """Input, cache read, cache creation, output, reasoning."""
+        """Return the counts: input, cache read, cache creation, output, reasoning."""
         return (
             self.input_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens, self.output_tokens,
             self.reasoning_output_tokens,
@@ -186,19 +184,20 @@ class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     @property
     def content(self) -> Content:
-        """Fields that distinguish a duplicate from a conflict: records of one key are the same if theirs is equal and
-        their `details` agree (`same_report`).
+        """Return the fields that distinguish a duplicate from a conflict.
+
+        Records of one key are the same report if their contents are equal and their `details` agree (`same_report`).
         """
         return microseconds(self.time), self.dimension, self.counts, _ordered(self.attributes) or b""
 
     @property
     def details(self) -> Details:
-        """Values of DETAILS, None where the record does not state one; the service tier in its canonical name."""
+        """Return the values of DETAILS, None where the record states none; the service tier has its canonical name."""
         tier, *others = stated_details(self)
         return (None if tier is None else canonical_tier(tier), *others)
 
     def same_report(self, other: "UncheckedTokenUsage") -> bool:
-        """Return True if the other record of the same key says nothing that contradicts this one."""
+        """Return True if the other record of the same key contradicts nothing in this record."""
         agree = details_agree(self.details, other.details) and tags_agree(self.tags, other.tags)
         return agree and self.content == other.content
 
@@ -224,7 +223,7 @@ class UncheckedTokenUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 class TokenUsage(UncheckedTokenUsage, frozen=True, forbid_unknown_fields=True, gc=False):
     """Tokens of one gateway request. `input_tokens` contains both cache classes; `output_tokens` contains reasoning.
 
-    A source may number its records, one by one within a `sequence_run`: what never arrived shows as a gap. Numbers are
+    A source may number its records one by one within a `sequence_run`, so that a lost record shows as a gap. Numbers are
     no part of the content.
     """
 
@@ -252,7 +251,7 @@ class TokenUsage(UncheckedTokenUsage, frozen=True, forbid_unknown_fields=True, g
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The controller behind a pod: a Volcano Job, a PyTorchJob, a Deployment."""
+    """Controller behind a pod: a Volcano Job, a PyTorchJob, a Deployment."""
 
     kind: Label
     name: Name
@@ -260,15 +259,15 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Devices that one pod holds from `started_at` until `ended_at`; while open, known to be held to `observed_until`.
+    """Devices allocated to one pod from `started_at` until `ended_at`; while open, last observed at `observed_until`.
 
     `quantity` counts units of the extended resource, each of which is `device_fraction` of a physical device; null where
-    that is not known, and `share_unknown` says why. Such an allocation is in no charge until somebody decides what it is.
+    the fraction is unknown, and `share_unknown` says why. Such an allocation is in no charge until a person decides.
 
-    `end_rule` says which value was chosen as the end; an `end_estimated` one was not reported by the cluster and lies within
-    [end_earliest, end_latest]. `reconstructed_from`: the hold was not watched but pieced together afterwards, and from what;
-    what somebody watched goes before it. `capacity_type`: `on_demand`, `spot`, `reserved` or another name; it and `tags`
-    are no part of the identity, so that a report of a release that does not know them is the same.
+    `end_rule` names the value chosen as the end; an `end_estimated` one was not reported by the cluster and lies within
+    [end_earliest, end_latest]. `reconstructed_from` names the source of an allocation that was rebuilt afterwards; a watched
+    allocation takes precedence over a rebuilt one. `capacity_type`: `on_demand`, `spot`, `reserved` or another name; it and
+    `tags` are no part of the identity, so that a report of a release that does not know them counts as the same.
     """
 
     allocation_id: Name
@@ -314,7 +313,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def known_until(self) -> datetime:
-        """The end, or how far the still open allocation was seen."""
+        """Return the end, or the last observation of an allocation that is still open."""
         until = self.ended_at or self.observed_until
         if until is None:  # excluded by __post_init__
             raise RecordError(Message("observed_until is missing"), "observed_until")
@@ -322,7 +321,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def identity(self) -> int:
-        """Signed 64-bit hash of what may not change between two reports of the same allocation."""
+        """Return a signed 64-bit hash of the fields that may not change between two reports of one allocation."""
         workload = self.workload and (self.workload.kind, self.workload.name, self.workload.uid)
         return int.from_bytes(
             _digest(
@@ -341,7 +340,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def billing_facts(self) -> tuple[object, ...]:
-        """What the bill depends on besides the end: reports of one hold, however much else they know, agree on it."""
+        """Return the fields besides the end that decide the bill: all reports of one allocation agree on these fields."""
         return (
             self.cluster, self.namespace, self.pod_uid, self.resource, self.quantity,
             self.device_fraction and self.device_fraction.normalize(), self.accelerator, self.started_at,
@@ -349,7 +348,7 @@ class GpuAllocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hold_id(cluster: str, pod_uid: str, resource: str, started_at: datetime) -> str:
-    """The key of an allocation: agent, backfill and file form it alike.
+    """Return the key of an allocation; agent, backfill and file form the same one.
 
     >>> hold_id("hq-1", "uid-1", "nvidia.com/gpu", datetime(2026, 10, 10, tzinfo=UTC))
     'hq-1/uid-1/nvidia.com/gpu/2026-10-10T00:00:00+00:00'
@@ -376,7 +375,7 @@ class NodeCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
 class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Model and hardware FLOP utilisation of one pod (or workload) in [start, end). Null means: not measured.
 
-    `method`: the formula and who reported; `reason`: why there is no score, or why somebody should look at it.
+    `method`: the formula and who reported; `reason`: why there is no score, or why a person should look at the score.
     """
 
     cluster: Name
@@ -411,19 +410,19 @@ class EfficiencySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def workload_name(self) -> str:
-        """Name of the workload, given by itself or as an allocation gives it; "" where a pod was measured."""
+        """Return the workload's name, given alone or as an allocation gives it; "" where a pod was measured."""
         return self.workload.name if isinstance(self.workload, Workload) else self.workload or ""
 
     @property
     def workload_kind(self) -> str:
-        """Kind of the workload; "" where only its name is given, which then is that of every workload called so."""
+        """Return the workload's kind; "" where only a name is given, which then means every workload of that name."""
         return self.workload.kind if isinstance(self.workload, Workload) else ""
 
 
 class EngineReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one replica of an inference server had counted at `time`, since it was started at `started_at`.
+    """Token counters of one replica of an inference server at `time`, counted since its start at `started_at`.
 
-    `prompt_tokens` contains those answered from the prefix cache, `generation_tokens` contains reasoning. `started_at`
+    `prompt_tokens` contains tokens answered from the prefix cache, `generation_tokens` contains reasoning. `started_at`
     distinguishes a restart from a counter that went on; null where the server does not report it.
     """
 
@@ -445,7 +444,7 @@ R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample, Engi
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A record that could not be taken: where it stood, its raw bytes, and why."""
+    """Record that failed validation: its index in the body, its raw bytes, and the error."""
 
     index: int
     raw: bytes
@@ -453,14 +452,14 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, Generic[R], frozen=True):
-    """What came out of one body: the good records with their place in it, and the rejected ones."""
+    """Result of decoding one body: the valid records with their index, and the rejected records."""
 
     records: list[tuple[int, R]]
     rejected: list[Rejected]
 
 
 def decode_batch(kind: type[R], raws: Sequence[bytes | msgspec.Raw]) -> Batch[R]:
-    """Decode and validate one by one, so that a bad record never costs its neighbours."""
+    """Decode and validate records one by one, so that an invalid record never costs its neighbours."""
     decode = msgspec.json.Decoder(kind).decode
     records: list[tuple[int, R]] = []
     rejected: list[Rejected] = []
@@ -476,7 +475,7 @@ def decode_batch(kind: type[R], raws: Sequence[bytes | msgspec.Raw]) -> Batch[R]
 
 
 def check_record(record: msgspec.Struct, raw: bytes) -> None:
-    """Raise RecordError where `raw` says something twice, or a text of `record`, which was read from it, breaks a rule."""
+    """Raise RecordError if `raw` repeats a key, or if a text of `record`, which was decoded from `raw`, breaks a rule."""
     key = repeated_key(raw)
     if key is not None:
         raise RecordError(Message("%(key)s occurs twice, and only one of the two can be meant", key=repr(key)), key)
@@ -484,9 +483,9 @@ def check_record(record: msgspec.Struct, raw: bytes) -> None:
 
 
 def check_texts(record: msgspec.Struct) -> None:
-    """Raise RecordError unless each name of the record is one, and each other text prints on one line (`metering.names`).
+    """Raise RecordError unless every name is a valid name and every other text prints on one line (`metering.names`).
 
-    What is in `attributes` and `labels` is content, of which PostgreSQL takes everything but NUL.
+    Mappings such as `attributes` and `labels` are content, in which only NUL is refused: PostgreSQL cannot store it.
     """
     names = _name_fields(type(record))
     for field in record.__struct_fields__:
@@ -503,13 +502,14 @@ def check_texts(record: msgspec.Struct) -> None:
 
 @cache
 def _name_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
-    """The fields of a kind of record that hold a `Name`."""
+    """Return the names of the fields of a record type that hold a `Name`."""
     hints = get_type_hints(kind, include_extras=True)
     return frozenset(field for field, hint in hints.items() if Name in (hint, *get_args(hint)))
 
 
 def from_row(kind: type[R], fields: Mapping[str, Any]) -> R:
-    """Record from a row of a file, whose numbers are text; raises RecordError that names field and value."""
+    """Build a record from a row of a file, whose numbers are text.  Raises RecordError that names field and value."""
+    # Lax conversion reads numbers from text, and would also read the text "1760054400" as an instant: a Unix timestamp.
     for field in INSTANT_FIELDS:
         value = fields.get(field)
         if isinstance(value, str) and not RFC_3339.match(value):
@@ -523,7 +523,7 @@ def from_row(kind: type[R], fields: Mapping[str, Any]) -> R:
 
 
 def record_error(error: Exception, given: bytes | Mapping[str, Any] = b"") -> RecordError:
-    """The contract's error behind one of the decoder: names the field and, where there is one, the value."""
+    """Convert a decoder's error to RecordError, which names the field and, where there is one, the value."""
     cause = error if isinstance(error, RecordError) else error.__cause__
     if isinstance(cause, RecordError):
         return cause
@@ -544,7 +544,7 @@ def record_error(error: Exception, given: bytes | Mapping[str, Any] = b"") -> Re
 
 
 def _refused_before(given: bytes | Mapping[str, Any]) -> str:
-    """Why the reporter itself could not read the usage of a record without counts; "" where it says nothing of that."""
+    """Return the reporter's reason why a record has no counts (USAGE_REFUSED); "" where it gives none."""
     try:
         attributes = (msgspec.json.decode(given) if isinstance(given, bytes) else given)["attributes"]
         return str(attributes.get(USAGE_REFUSED, ""))[:512]
@@ -553,7 +553,7 @@ def _refused_before(given: bytes | Mapping[str, Any]) -> str:
 
 
 def _shown(field: str, given: bytes | Mapping[str, Any]) -> str:
-    """The offending value as the sender wrote it, shortened; nothing of tags, which are kept by an allow-list only."""
+    """Return the refused value as the sender wrote it, shortened; "" for tags, of which only an allow-list may be kept."""
     if field.partition("[")[0].partition(".")[0] == "tags":
         return ""
     try:
@@ -566,7 +566,7 @@ def _shown(field: str, given: bytes | Mapping[str, Any]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value in an error: as JSON has it, at most so much of it as is read at a glance; half a character as its escape."""
+    """Return a value for an error message: its JSON, cut to 80 characters; half a surrogate pair as its escape."""
     try:
         text = msgspec.json.encode(value, enc_hook=str).decode()
     except UnicodeEncodeError:
@@ -579,7 +579,7 @@ def _plain(value: Decimal | None) -> str | None:
 
 
 def microseconds(instant: datetime) -> int:
-    """Microseconds since 2000, as PostgreSQL counts them."""
+    """Return the microseconds since 2000, as PostgreSQL counts time."""
     delta = instant - EARLIEST
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 

@@ -1,4 +1,4 @@
-"""How the command lines of `metering` and `pricing` speak to a terminal; needs no package."""
+"""Terminal output of the command lines of `metering` and `pricing`; needs no package."""
 
 import argparse
 import io
@@ -9,7 +9,7 @@ from metering.names import visible
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose complaint is one line; the usage is in --help."""
+    """Parser that reports an error on one line; the usage is in --help."""
 
     def error(self, message: str) -> NoReturn:
         """Exit 2 with one line on stderr."""
@@ -17,7 +17,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 class EscapedStream(io.TextIOBase):
-    """Writes to another stream, each character that cannot be printed as its escape: messages quote what others named."""
+    """Stream that writes to another and escapes unprintable characters: messages quote names that others chose."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -28,12 +28,12 @@ class EscapedStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Hand on what was written."""
+        """Flush the underlying stream."""
         self._stream.flush()
 
 
 def print_anything() -> None:
-    """Print what the encoding of the terminal lacks as its escape."""
+    """Let stdout and stderr print characters that the terminal's encoding lacks as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
