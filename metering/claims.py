@@ -186,8 +186,7 @@ class ClaimedDevices(msgspec.Struct, frozen=True, order=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """Devices that a pod holds through claims; `unknown`: problems in words, for a person; `drivers`: devices by unknown driver.
-    """
+    """Devices that a pod holds through claims, problems in words for a person (`unknown`), devices by unknown driver."""
 
     held: tuple[ClaimedDevices, ...] = ()
     unknown: tuple[str, ...] = ()

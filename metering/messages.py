@@ -1,8 +1,8 @@
-"""PURE: sentences for people. A `Message` is an English sentence that keeps its template and its values.
+"""PURE: messages for people. A `Message` is an English sentence that keeps its template and its values.
 
-It is a `str`: answers of the API, commands, logs and stored rows take it as it is and stay English, whatever language a
-thread works in. A page renders the same template in the language of its reader (`billing.runtime.translation`). The
-template is the msgid of the catalogue, and so the code by which a sentence is found; nothing reads a finished sentence.
+It is a `str`: answers of the API, commands, logs and stored rows use it as it is and stay English, whatever the language of
+the thread. A page renders the same template in the language of its reader (`billing.runtime.translation`). The template is
+the msgid of the catalogue, and so the key of the translation; no code parses a finished sentence.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 
 class Message(str):
-    """`template` with named placeholders and its values, which may be messages themselves.
+    """Sentence from a `template` with named placeholders and its values, which may be messages themselves.
 
     >>> message = Message("team %(code)s: there is no such team", code="nlp")
     >>> message, message.template, message.values
@@ -24,7 +24,7 @@ class Message(str):
     number: int
 
     def __new__(cls, template: str, /, **values: Any) -> Self:
-        """The sentence; where there are values, `%` itself is written `%%`."""
+        """Return the sentence; a template that has values writes `%` itself as `%%`."""
         plain = {name: _plain(value) for name, value in values.items()}
         message = super().__new__(cls, template % plain if plain else template)
         message.template, message.values, message.singular, message.number = template, plain, "", 0
@@ -32,21 +32,21 @@ class Message(str):
 
     @classmethod
     def counted(cls, singular: str, plural: str, number: int, /, **values: Any) -> Self:
-        """A sentence about `number` things. Pages say it in the right number; API and commands always in the plural."""
+        """Return a sentence about `number` things. Pages choose the number; API and commands always use the plural."""
         message = cls(plural, **values)
         message.singular, message.number = singular, number
         return message
 
     @classmethod
     def of(cls, text: object) -> "Message":
-        """The message of an error or a message; any other text as one that reads the same in every language."""
+        """Return the message of an error, a message itself, or any other text as a message that is never translated."""
         if isinstance(text, UserError):
             return text.message
         return text if isinstance(text, Message) else cls("%(text)s", text=text)
 
     @classmethod
     def joined(cls, parts: Iterable[object], separator: str = "; ") -> Self:
-        """Several sentences in a row, each still a message.
+        """Join several sentences; each stays a message of its own.
 
         >>> Message.joined([Message("%(n)s hours", n=3), "ok"]), Message.joined([])
         ('3 hours; ok', '')
@@ -55,13 +55,13 @@ class Message(str):
         return cls(separator.replace("%", "%%").join(f"%({name})s" for name in values), **values)
 
     def as_json(self) -> dict[str, Any]:
-        """For a JSON field, from which `from_json` reads it again."""
+        """Return a dictionary for a JSON field, which `from_json` reads again."""
         values = {name: value.as_json() if isinstance(value, Message) else value for name, value in self.values.items()}
         return {"template": self.template, "values": values, "singular": self.singular, "number": self.number}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any] | str) -> "Message":
-        """A stored message; a text that was stored before there were messages stays as it is."""
+        """Restore a stored message; a plain text, from before there were messages, stays as it is."""
         if isinstance(stored, str):
             return cls.of(stored)
         values = {
@@ -74,7 +74,7 @@ class Message(str):
 
 
 def _plain(value: object) -> str:
-    """A value as it is written, a message or the message of an error as a message."""
+    """Return a message or an error's message as it is, any other value as text."""
     if isinstance(value, UserError):
         return value.message
     return value if isinstance(value, Message) else str(value)
@@ -85,7 +85,7 @@ def _message(template: str, values: dict[str, Any], singular: str, number: int) 
 
 
 class UserError(Exception):
-    """What a person asked for and cannot have. `code` names the kind of the refusal and stays when its words change."""
+    """Refusal of a person's request. `code` names the kind of refusal and stays when the words change."""
 
     code: ClassVar[str]
 
@@ -94,13 +94,13 @@ class UserError(Exception):
 
     @property
     def message(self) -> Message:
-        """Why, and what can be done instead."""
+        """Return the reason for the refusal, and the alternative if there is one."""
         message: Message = self.args[0]
         return message
 
 
 def as_text(value: object) -> str:
-    """For encoders that know no subclass of `str`, such as a message.  Raises NotImplementedError for all else."""
+    """Encode a subclass of `str`, such as a message, as plain text.  Raises NotImplementedError for all else."""
     if isinstance(value, str):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} has no JSON")

@@ -1,11 +1,11 @@
-"""PURE: cards behind the MIG slices that a node offers.
+"""PURE: number of cards behind the MIG slices that a node offers.
 
 The slices of a card do not always add up to it: four 1g.20gb fill the memory of an 80 GB card with four of its seven compute
-slices, two 3g.40gb with six. Capacity is counted in cards, and what of a card no slice can use is idle.
+slices, two 3g.40gb with six. Capacity is counted in cards, and the part of a card that no slice can use is idle.
 
-Under the mixed strategy GPU feature discovery counts cards (`nvidia.com/gpu.count`), those that are cut included, and names
-the product of each kind of slice. Under the single strategy the same label counts slices, so that cards follow only where it
-is certain how many slices are on each. Everything else is unknown.
+Under the mixed strategy GPU feature discovery counts cards (`nvidia.com/gpu.count`), cut ones included, and names the
+product of each kind of slice. Under the single strategy the same label counts slices, so the number of cards follows only if
+the number of slices on each is certain. Every other number of cards is unknown.
 Source: NVIDIA/k8s-device-plugin docs/gpu-feature-discovery, internal/lm/mig-strategy.go (newGPULabelers,
 newMigStrategySingleLabeler); NVIDIA MIG user guide, supported profiles (number of instances).
 """
@@ -32,21 +32,21 @@ FILLING: Final = {
     4: frozenset({"1g.6gb", "2g.12gb", "1g.24gb", "2g.48gb"}),
     2: frozenset({"1g.24gb", "1g.16gb"}),
 }
-"""By compute slices of the card, profiles of which as many fit on it as it has slices for: of 1g.20gb only four fit."""
+"""Profiles of which as many fit on a card as it has compute slices, by the number of slices: of 1g.20gb only four fit."""
 SMALL_CARD: Final = "40GB"
-"""On such a card 1g.10gb has twice the memory of a slice, and only four fit."""
+"""Memory size in the product of a card on which 1g.10gb has twice the memory of a slice, so that only four fit."""
 
 
 def mixed_resources(capacity: Mapping[str, int]) -> frozenset[str]:
-    """Names under which a node offers its cards where it has slices under names of their own; nothing where it has none."""
+    """Return the names under which a node offers whole cards and slices; empty if the node offers no slices by name."""
     slices = {name for name in capacity if name.startswith(SLICE)}
     return WHOLE_CARDS | slices if any(capacity[name] for name in slices) else frozenset()
 
 
 def cards_of_mixed(node: NodeFacts, allocatable: Mapping[str, int]) -> int | None:
-    """Cards that a node of the mixed strategy offers, cut or not; None where its labels do not say so beyond doubt.
+    """Return the cards that a node of the mixed strategy offers, cut or not; None if its labels leave any doubt.
 
-    Cards that are broken are no capacity. Which card a broken slice is of nobody can know.
+    Broken cards are no capacity, and a broken slice does not show its card: then the number is None.
     """
     labels, count = node.labels, node.labels.get(f"{CARD}.count", "")
     slices = {name for name, units in node.capacity.items() if units and name.startswith(SLICE)}
@@ -64,7 +64,7 @@ def cards_of_mixed(node: NodeFacts, allocatable: Mapping[str, int]) -> int | Non
 
 
 def _of_one_product(slices: Iterable[str], labels: Mapping[str, str]) -> bool:
-    """Whether all slices are of the product that is counted: with several products the label counts one of them."""
+    """Return True if all slices are of the counted product: with several products the label counts one of them."""
     product = normalised_product(labels.get(f"{CARD}.product", ""))
     named = {normalised_product(labels.get(f"{name.removesuffix('.shared')}.product", "")) for name in slices}
     return bool(product) and named == {product}
@@ -81,7 +81,7 @@ def _devices(names: Iterable[str], units: Mapping[str, int], node: NodeFacts) ->
 
 
 def cards_of_single(devices: Fraction, node: NodeFacts) -> Fraction | None:
-    """Cards behind units of nvidia.com/gpu that hold so many `devices` together; None where that is not certain.
+    """Return the cards behind units of nvidia.com/gpu that make up so many `devices`; None if that is uncertain.
 
     >>> node = NodeFacts({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-4g.40gb"})
     >>> cards_of_single(Fraction(8 * 4, 7), node)

@@ -1,8 +1,8 @@
-"""Numbers of the records that a reporter hands to its spool, by which the platform sees what never came.
+"""Sequence numbers of the records that a reporter puts into its spool; a gap shows the platform a lost record.
 
 A number is taken in the transaction that puts its record into the spool: after a crash both are there or neither is, so
-no number is taken in vain. Each source has a run of its own, which lasts as long as the state file: a new file, as of a
-replica that is added or a disk that was lost, begins another run, and numbers that belong to the old one raise no gap.
+no number is lost. Each source has its own run, which lasts as long as the state file: a new file, after a replica was added
+or a disk was lost, begins another run, and numbers of the old run raise no gap.
 """
 
 import sqlite3
@@ -26,16 +26,16 @@ Other = TypeVar("Other")
 
 
 class Numbering:
-    """The numbers of one state file, from 0 in each source; it leaves the commit to its caller."""
+    """Sequence numbers of one state file, from 0 in each source; the caller commits."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         connection.execute(SCHEMA)  # executescript would end the transaction that may be open
 
     def number(self, records: Sequence[TokenUsage | Other]) -> list[TokenUsage | Other]:
-        """The same, with the next numbers in those records that have none.
+        """Return the records, with the next numbers in those that have none.
 
-        What is no record goes along as it is: the platform keeps it in quarantine, where it is seen without a number.
+        Items that are no record pass unchanged: the platform quarantines them, without a number.
         """
         numbered = list(records)
         places: dict[str, list[int]] = defaultdict(list)
@@ -51,10 +51,10 @@ class Numbering:
         return numbered
 
     def skip(self, source: str, count: int) -> None:
-        """Leave so many numbers out, for records that are known to be lost."""
+        """Skip `count` numbers, for records that are known to be lost."""
         self._take(source, count)
 
     def _take(self, source: str, count: int) -> tuple[str, int]:
-        """Run and first of so many numbers that nobody has."""
+        """Reserve `count` numbers; return the run and the first of them."""
         run, following = self._connection.execute(TAKE, (source, uuid4().hex, count)).fetchone()
         return run, following - count

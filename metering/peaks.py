@@ -1,4 +1,4 @@
-"""PURE: dense peak of an accelerator for a precision: what MFU and HFU are measured against."""
+"""PURE: dense peak of an accelerator for a precision: the denominator of MFU and HFU."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -42,11 +42,11 @@ SAME_PEAK: Final = {"fp16": "bf16", "float16": "bf16", "bfloat16": "bf16", "floa
 def dense_peak_tflops(
     accelerator: str, dtype: str, more: Mapping[str, Mapping[str, str]] | None = None
 ) -> Decimal | None:
-    """Dense peak of a product name such as "NVIDIA-H800-80GB" for a precision, or None where it is not known.
+    """Return the dense peak of a product such as "NVIDIA-H800-80GB" for a precision, or None if it is unknown.
 
-    Names match as whole words, so that "H20" is not found in "H200", "A10" not in "A1000", "B200" not in "GB200";
-    where several match, the longest is meant ("H100-NVL" before "H100"). `more`: peaks of a site's own contract, which
-    go before the table.
+    Names match as whole words, so that "H20" is not found in "H200", "A10" not in "A1000", "B200" not in "GB200"; of several
+    matches the longest counts ("H100-NVL" before "H100"). `more`: peaks of a site's own contract, which take precedence over
+    the table.
 
     >>> dense_peak_tflops("NVIDIA-H200", "bf16"), dense_peak_tflops("NVIDIA-H20", "fp16")
     (Decimal('989.4'), Decimal('148'))
@@ -60,13 +60,13 @@ def dense_peak_tflops(
 
 @lru_cache(maxsize=4096)
 def _of_the_table(accelerator: str, dtype: str) -> Decimal | None:
-    """A close asks this for every sample of a month, of a handful of products."""
+    """Look up the table, cached: a close asks for every sample of a month, of a handful of products."""
     product = _longest(DENSE_PEAK_TFLOPS, _words(accelerator))
     return None if product is None else _decimal(DENSE_PEAK_TFLOPS[product].get(canonical_dtype(dtype)))
 
 
 def _longest(table: Iterable[str], name: str) -> str | None:
-    """The longest product of a table that is part of a name."""
+    """Return the longest product of a table that is part of a name, or None."""
     for product in sorted(table, key=len, reverse=True):
         if re.search(rf"(?<![A-Z0-9]){re.escape(_words(product))}(?![A-Z0-9])", name):
             return product
@@ -78,7 +78,7 @@ def _decimal(peak: str | None) -> Decimal | None:
 
 
 def canonical_dtype(dtype: str) -> str:
-    """The precision by whose peak is divided: 16-bit formats have one, and so have 8-bit ones.
+    """Return the precision whose peak applies: all 16-bit formats share one, and so do the 8-bit ones.
 
     >>> canonical_dtype("FP16"), canonical_dtype("int4")
     ('bf16', 'int4')

@@ -1,7 +1,7 @@
-"""Raw samples from a Prometheus (or what speaks its API: Thanos, Mimir, VictoriaMetrics).
+"""Raw samples from Prometheus or a server with its API: Thanos, Mimir, VictoriaMetrics.
 
-Samples are read as they were scraped, by an instant query over a range, and not as `query_range` would show them: at
-each step that repeats the last sample for up to five minutes, which makes gaps look measured and ends look late.
+Samples are read as they were scraped, by an instant query over a range. `query_range` would repeat the last sample at each
+step for up to five minutes, which makes gaps look measured and ends look late.
 """
 
 import argparse
@@ -22,15 +22,15 @@ CHUNK: Final = timedelta(hours=1)
 
 
 class PrometheusError(Exception):
-    """The server cannot be reached, refuses the query, or answers what is no answer, or not all of it.
+    """Failure of a query: no connection, a refusal, an answer of another form, or an incomplete answer.
 
-    Thanos and VictoriaMetrics answer with success where a store is away, and say so beside the data.
+    Thanos and VictoriaMetrics answer with success while a store is away, and add a warning or a flag to the data.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series: its labels, `__name__` among them, and its samples in the order of time. Non-finite values are out."""
+    """Series of samples: labels, `__name__` among them, and samples in order of time, without non-finite values."""
 
     labels: Mapping[str, str]
     samples: Sequence[tuple[datetime, Decimal]]
@@ -41,14 +41,14 @@ class Series:
 
 
 def add_prometheus_options(parser: argparse.ArgumentParser, *, required: bool, help: str) -> None:
-    """Where series are read, and which of them."""
+    """Add the options for the server, its token and further label matchers."""
     parser.add_argument("--prometheus", required=required, metavar="URL", help=help)
     parser.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="bearer token of Prometheus")
     parser.add_argument("--matchers", default="", help='further label matchers, such as cluster="hq-1"')
 
 
 class Prometheus:
-    """Reads below `url`/api/v1/, of the series that all `matchers` hold for.
+    """Client of the API below `url`/api/v1/, restricted to the series that satisfy all `matchers`.
 
     `token`: a function that reads the bearer token anew, or None.
     """
@@ -64,16 +64,16 @@ class Prometheus:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "Prometheus":
-        """The server of a command line (`add_prometheus_options`)."""
+        """Return the server that a command line names (`add_prometheus_options`)."""
         token_file = options.prometheus_token_file
         return cls(options.prometheus, token=token_of(token_file) if token_file else None, matchers=options.matchers)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the HTTP client."""
         self._client.close()
 
     def series(self, names: Sequence[str], window: Interval, *, matchers: str = "") -> list[Series]:
-        """Series of any of the metric names with the samples in [start, end), asked for hour by hour.
+        """Return series of any of the metric names with their samples in [start, end), queried hour by hour.
 
         `matchers`: further label matchers such as `cluster="hq-1"`.  Raises PrometheusError.
         """
@@ -86,7 +86,8 @@ class Prometheus:
         return [Series(dict(labels), samples) for labels, samples in found.items() if samples]
 
     def _instant(self, selector: str, chunk: Interval) -> Iterator[Series]:
-        """All samples of [start, end). A range is closed on the right and, since version 3, open on the left."""
+        """Yield all samples of [start, end). A range is closed on the right and, since version 3, open on the left."""
+        # One second more on the left, so that every version includes a sample at `start`; `contains` cuts the rest.
         milliseconds = chunk.microseconds // 1000 + 1000
         at = Decimal((chunk.end - EPOCH) // timedelta(milliseconds=1)).scaleb(-3)
         query = {"query": f"{selector}[{milliseconds}ms]", "time": str(at)}
@@ -116,10 +117,10 @@ class Prometheus:
 
 
 def workload_label(labels: Mapping[str, str], name: str) -> str:
-    """A label that an exporter put on a series about somebody else's pod.
+    """Return a label that an exporter put on a series about another pod than its own.
 
-    Where Prometheus does not honour the labels of the target it renames them to `exported_*`, and the plain ones name
-    the exporter itself.  Source: NVIDIA/dcgm-exporter deployment/values.yaml (honorLabels: false).
+    A Prometheus that does not honour a target's labels renames them to `exported_*`, and the plain ones name the exporter
+    itself.  Source: NVIDIA/dcgm-exporter deployment/values.yaml (honorLabels: false).
     """
     return labels.get(f"exported_{name}") or labels.get(name, "")
 

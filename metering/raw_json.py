@@ -1,7 +1,7 @@
-"""PURE: JSON text as it came: where its parts begin and end, and whether it says anything twice.
+"""PURE: parts of JSON text that no decoder reads, byte for byte, and keys that occur twice.
 
-A decoder refuses a whole body for one record that it cannot read. `array_items` and `object_members` find the parts of such
-a body by its quotes and brackets alone, so that each record can be decoded, and refused, by itself.
+A decoder refuses a whole body for one unreadable record. `array_items` and `object_members` split such a body by its quotes
+and brackets alone, so that each record is decoded, and refused, separately.
 """
 
 import json
@@ -13,7 +13,7 @@ import msgspec
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 MOST_MARKS: Final = 2_000_000
-"""Strings, brackets and commas that are looked at in a body that no decoder reads: about a second of work."""
+"""Most strings, brackets and commas that are scanned in a body that no decoder reads: about a second of work."""
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _MARKS: Final = re.compile(_STRING + rb'|[][{},"]', re.DOTALL)
 _DEPTH: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -21,16 +21,16 @@ _MEMBER: Final = re.compile(rb"\s*(" + _STRING + rb")\s*:", re.DOTALL)
 
 
 class UnreadableJSONError(ValueError):
-    """A text whose brackets and quotes do not match, or that has too many of them."""
+    """Text whose brackets and quotes do not match, or that has too many of them."""
 
 
 def without_mark(text: bytes) -> bytes:
-    """The text without the byte order mark that some programs write before UTF-8."""
+    """Return the text without the byte order mark that some programs write before UTF-8."""
     return text.removeprefix(BYTE_ORDER_MARK)
 
 
 def array_items(text: bytes) -> list[bytes]:
-    """The items of an array, each as it is written; they need not be JSON.  Raises UnreadableJSONError.
+    """Return the items of an array, each as it is written; items need not be JSON.  Raises UnreadableJSONError.
 
     >>> array_items(b'[{"a": NaN}, [1, "],"], tru]')
     [b'{"a": NaN}', b'[1, "],"]', b'tru']
@@ -39,7 +39,7 @@ def array_items(text: bytes) -> list[bytes]:
 
 
 def object_members(text: bytes) -> list[tuple[str, bytes]]:
-    """Names and values of an object in the order in which they are written.  Raises UnreadableJSONError.
+    """Return names and values of an object in the order in which they are written.  Raises UnreadableJSONError.
 
     >>> object_members(b'{"a": [NaN], "b": 1, "a": 2}')
     [('a', b'[NaN]'), ('b', b'1'), ('a', b'2')]
@@ -54,7 +54,7 @@ def object_members(text: bytes) -> list[tuple[str, bytes]]:
 
 
 def readable_members(text: bytes) -> list[tuple[str, Any]]:
-    """Of an object, whatever else is wrong with it, the members whose values can be read; none of a text that is no object.
+    """Return the members of an object whose values can be read, whatever else is wrong; none of a text that is no object.
 
     >>> readable_members(b'{"id": "a", "count": 01, "cost": Infinity}')
     [('id', 'a'), ('cost', inf)]
@@ -72,7 +72,7 @@ def readable_members(text: bytes) -> list[tuple[str, Any]]:
 
 
 def _parts(text: bytes, brackets: bytes) -> Iterator[bytes]:
-    """What is between the commas of the outermost brackets; nothing where there is nothing but blanks."""
+    """Yield the texts between the commas of the outermost brackets; none if there are only blanks."""
     if text[:1] != brackets[:1] or text[-1:] != brackets[1:]:
         raise UnreadableJSONError(f"the text is not between {brackets.decode()}")
     depth, start, end = 0, 1, 0
@@ -95,9 +95,9 @@ def _parts(text: bytes, brackets: bytes) -> Iterator[bytes]:
 
 
 def repeated_key(text: bytes) -> str | None:
-    """A key that occurs twice in one object of a JSON text; None where each occurs once, or nothing can read the text.
+    """Return a key that occurs twice in one object of a JSON text; None if each occurs once, or if the text is unreadable.
 
-    Decoded, an object has each key once: encoded again it has as many quotes as before unless one was lost.
+    A decoded object has each key once: encoded again it has as many quotes as before unless a repeated key was lost.
 
     >>> repeated_key(b'{"a": 1, "b": {"a": 2}}'), repeated_key(b'{"a": {"b": 1, "b": 1}}')
     (None, 'b')
@@ -118,6 +118,7 @@ def repeated_key(text: bytes) -> str | None:
         return known
 
     try:
+        # parse_int=float: Python refuses integers of more than 4300 digits, which would hide a repeated key.
         json.loads(text.decode(errors="replace"), object_pairs_hook=note, parse_int=float)
     except (ValueError, RecursionError):
         return None
@@ -125,9 +126,9 @@ def repeated_key(text: bytes) -> str | None:
 
 
 def tolerant(text: bytes) -> Any:
-    """The value of a JSON text, also of one with NaN, Infinity or half a character in a text, as Python and others write it.
+    """Decode a JSON text, also one with NaN, Infinity or half a surrogate pair, as Python and others write it.
 
-    Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError for what nobody can read.
+    Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError for text that neither decoder reads.
     """
     try:
         return msgspec.json.decode(text)

@@ -1,4 +1,4 @@
-"""PURE: what a value of a record may be: names, instants, shares and decimals that the ledger stores as they are written."""
+"""PURE: checks of a record's values: instants, shares and decimals that the ledger stores as they are written."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -7,16 +7,16 @@ from typing import Final
 from metering.messages import Message, UserError
 
 MAX_DIGITS: Final = 60
-"""Longest decimal of a record; nothing that is measured needs more, and PostgreSQL refuses far more."""
+"""Most digits of a decimal in a record; no measured value needs more, and PostgreSQL refuses far more."""
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 WIDEST_OFFSET: Final = timedelta(hours=15, minutes=59)
-"""What PostgreSQL takes; no place on earth is further from UTC than 14 hours."""
+"""Largest offset that PostgreSQL accepts; no place on earth is further from UTC than 14 hours."""
 
 
 class RecordError(UserError, ValueError):
-    """A record that breaks the contract; `field` names the offending field where one can be named."""
+    """Error of a record that breaks the contract; `field` names the offending field where one can be named."""
 
     code = "usage_record"
 
@@ -26,7 +26,7 @@ class RecordError(UserError, ValueError):
 
 
 def check_instant(field: str, value: datetime) -> None:
-    """Refuse an instant that PostgreSQL does not take, or of no year in question.  Raises RecordError."""
+    """Raise RecordError for an instant before 2000 or from 2200 on, or with an offset that PostgreSQL refuses."""
     if not EARLIEST <= value < LATEST:
         raise RecordError(Message(
             "%(field)s %(value)s is not between %(first)s and %(last)s",
@@ -40,7 +40,7 @@ def check_instant(field: str, value: datetime) -> None:
 
 
 def check_order(first: str, start: datetime, second: str, end: datetime | None) -> None:
-    """Refuse an end before its start, and instants that are none.  Raises RecordError."""
+    """Raise RecordError for an end before its start, and for either instant that `check_instant` refuses."""
     check_instant(first, start)
     if end is None:
         return
@@ -53,7 +53,7 @@ def check_order(first: str, start: datetime, second: str, end: datetime | None) 
 
 
 def check_fraction(fraction: Decimal | None, unknown: str | None) -> None:
-    """Refuse a share that is none of a device; null is one exactly where the reason is given.  Raises RecordError."""
+    """Raise RecordError unless the share is above 0 and at most 1, or null with a reason why it is unknown."""
     if (fraction is None) != (unknown is not None):
         raise RecordError(Message("device_fraction is null exactly where share_unknown says why"), "device_fraction")
     if fraction is None:
@@ -66,7 +66,7 @@ def check_fraction(fraction: Decimal | None, unknown: str | None) -> None:
 
 
 def check_decimals(field: str, value: Decimal, places: int) -> None:
-    """Refuse what the ledger would round, counted on the digits as written: no context rounds them first."""
+    """Raise RecordError for digits that the ledger would round, counted as written: no context rounds them first."""
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or not -MAX_DIGITS <= exponent <= MAX_DIGITS or len(digits) > MAX_DIGITS:
         raise RecordError(Message(

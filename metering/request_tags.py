@@ -1,6 +1,6 @@
-"""PURE: the tags of a request, as far as an allow-list names them: `request_tags`, `metadata.KEY`, `tags.KEY`.
+"""PURE: tags of a request that an allow-list names: `request_tags`, `metadata.KEY`, `tags.KEY`.
 
-Whoever cuts a payload down takes only these with it: what no choice names reaches no spool, quarantine or log.
+Reporters that reduce a payload keep only these tags: a tag that no choice names reaches no spool, quarantine or log.
 """
 
 import re
@@ -18,12 +18,12 @@ OWN: Final = "tags."
 ORIGINS: Final = (REQUEST_TAGS, f"{METADATA}KEY", f"{OWN}KEY")
 LONGEST: Final = 512
 NOT_KEPT: Final = True
-"""In place of a value that is no text, or too long for any rule: the platform shows that there was one."""
+"""Value of a tag whose text is missing or too long for any rule: the platform shows that there was one."""
 KEY: Final = re.compile(r"[\w./-]{1,64}\Z")
 
 
 class TagChoice(Protocol):
-    """A tag that is kept, and where a request states it."""
+    """Tag that is kept, and the place where a request states it."""
 
     @property
     def key(self) -> str: ...
@@ -33,14 +33,14 @@ class TagChoice(Protocol):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A tag that a reporter hands on."""
+    """Tag that a reporter forwards."""
 
     key: str
     origin: str
 
 
 def read_choices(configured: str) -> tuple[Choice, ...]:
-    """Choices of a comma separated list `key=origin`; the origin is `tags.KEY` where none is given.  Raises RecordError.
+    """Parse a comma separated list of `key=origin`; the default origin is `tags.KEY`.  Raises RecordError.
 
     >>> [(choice.key, choice.origin) for choice in read_choices("product=request_tags, customer=metadata.client, team")]
     [('product', 'request_tags'), ('customer', 'metadata.client'), ('team', 'tags.team')]
@@ -61,12 +61,12 @@ def read_choices(configured: str) -> tuple[Choice, ...]:
 
 
 def is_origin(origin: str) -> bool:
-    """Whether a request may state a tag there."""
+    """Return True if a request may state a tag at this origin."""
     return origin == REQUEST_TAGS or any(origin.startswith(kind) and origin != kind for kind in (METADATA, OWN))
 
 
 def reported_name(choice: TagChoice) -> str:
-    """The name under which a record has the tag in `tags`.
+    """Return the name under which a record has the tag in `tags`.
 
     >>> reported_name(Choice("product", "request_tags")), reported_name(Choice("customer", "tags.client"))
     ('product', 'client')
@@ -77,9 +77,9 @@ def reported_name(choice: TagChoice) -> str:
 def chosen_tags(
     choices: Iterable[TagChoice], *, tags: Any = None, metadata: Sequence[Any] = (), request_tags: Any = None
 ) -> dict[str, Any]:
-    """The tags that choices name, by their `reported_name`.
+    """Return the tags that choices name, by their `reported_name`.
 
-    `tags`: an object; `metadata`: objects, of which the first that has a key counts; `request_tags`: texts `key:value`.
+    `tags`: an object; `metadata`: objects, of which the first that has the key counts; `request_tags`: texts `key:value`.
 
     >>> chosen_tags(read_choices("product=request_tags,customer=metadata.client"), request_tags=["product:chat", "x:y"],
     ...             metadata=[{"client": "acme", "note": "secret"}])
@@ -100,7 +100,7 @@ def chosen_tags(
 
 
 def _listed(request_tags: Any, key: str) -> str | None:
-    """The value of the first text `key:value`."""
+    """Return the value of the first text `key:value`, or None."""
     for text in request_tags if isinstance(request_tags, list | tuple) else ():
         name, colon, value = text.partition(":") if isinstance(text, str) else ("", "", "")
         if colon and name.strip() == key:
@@ -109,7 +109,7 @@ def _listed(request_tags: Any, key: str) -> str | None:
 
 
 def _at(place: Any, name: str) -> Any:
-    """The value under a name, or under its steps between dots."""
+    """Return the value under a name, or under the name's steps between dots."""
     if not isinstance(place, Mapping):
         return None
     if (value := place.get(name)) is not None:

@@ -1,8 +1,8 @@
-"""PURE: what a pod as a whole requests of each extended resource.
+"""PURE: units of each extended resource that a pod as a whole requests.
 
 The pod holds the largest amount that it needs at one time, for its whole life: a container that finished early gives
 nothing back, and a request cannot be resized. Pod-level `spec.resources` covers only cpu, memory and huge pages, so the
-containers are the authority for devices.
+containers alone decide about devices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ from metering.accelerators import is_extended
 
 
 class RequestError(ValueError):
-    """A quantity that no extended resource can have; names container and resource."""
+    """Quantity that no extended resource can have; the message names container and resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container of a pod spec; `restartable`: an init container with `restartPolicy: Always` (a sidecar)."""
+    """Container of a pod spec; `restartable`: an init container with `restartPolicy: Always` (a sidecar)."""
 
     name: str = ""
     requests: Mapping[str, int] = field(default_factory=dict)
@@ -26,12 +26,12 @@ class Container:
     restartable: bool = False
 
     def needs(self, resource: str) -> int:
-        """The request, or the limit where only that is given: the API server would default the one from the other."""
+        """Return the request, or the limit if only that is given, which the API server takes as the request."""
         return self.requests.get(resource, self.limits.get(resource, 0))
 
 
 class Phase(StrEnum):
-    """When a container runs: before the others, beside them from before they start, or as one of them."""
+    """Phases in which a container runs: before the others, beside them from before they start, or as one of them."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -40,14 +40,14 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A container as schedulers number them, init containers first, and what it asks for of extended resources."""
+    """Container in the order of schedulers, init containers first, with its requests for extended resources."""
 
     phase: Phase
     requests: Mapping[str, int]
 
 
 def slots_of(containers: Sequence[Container], init_containers: Sequence[Container] = ()) -> tuple[Slot, ...]:
-    """Containers of a pod in the order in which HAMi and Volcano write what they gave to each."""
+    """Return a pod's containers in the order in which HAMi and Volcano write their grants."""
     init = [(Phase.SIDECAR if item.restartable else Phase.INIT, item) for item in init_containers]
     return tuple(
         Slot(phase, {name: item.needs(name) for name in {**item.limits, **item.requests}})
@@ -60,7 +60,7 @@ def effective_requests(
     init_containers: Sequence[Container] = (),
     overhead: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Units that the pod holds, per extended resource; what it does not request is left out.
+    """Return the units that the pod holds, per extended resource; resources without a request are left out.
 
     With C = containers, R = restartable init containers and I_k = init containers in their order:
         run      = sum(C) + sum(R)
@@ -91,7 +91,7 @@ def _effective(resource: str, containers: Sequence[Container], init_containers: 
 
 
 def quantities_of(given: object, container: str = "") -> dict[str, int]:
-    """Quantities of the extended resources of a resource list; other names are not read.  Raises RequestError.
+    """Return quantities of the extended resources in a resource list; other names are not read.  Raises RequestError.
 
     >>> quantities_of({"nvidia.com/gpu": "8", "cpu": "500m", "aliyun.com/gpu-mem": "1k"})
     {'nvidia.com/gpu': 8, 'aliyun.com/gpu-mem': 1000}
@@ -104,7 +104,7 @@ SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20,
 
 
 def _whole(resource: str, value: object, container: str) -> int:
-    """Whole units of a Kubernetes quantity; memory-like counts may be written with a suffix."""
+    """Parse the whole units of a Kubernetes quantity; memory-like counts may have a suffix."""
     text = str(value)
     digits = text.rstrip("kKMGi")
     factor = SUFFIXES.get(text[len(digits) :])

@@ -1,4 +1,4 @@
-"""PURE: what sharing schedulers write: on a pod the pieces that they gave it, on a node the devices of which they give.
+"""PURE: annotations of sharing schedulers: pieces of devices that a pod was given, and devices that a node shares.
 
 Source: Project-HAMi/HAMi pkg/device (devices.go and one folder per vendor), docs/develop/protocol.md; volcano-sh/volcano
 pkg/scheduler/api/devices/nvidia/vgpu/utils.go.
@@ -17,12 +17,12 @@ from metering.requests import Phase, Slot
 
 
 class ShareUnknownError(ValueError):
-    """Nobody says, or not in a way that is fully understood, how much of a device is held; the message says why."""
+    """Share of a device that is not stated, or not in a form that is fully understood; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A piece of one device that a sharing scheduler gave: MiB and percent of its cores; 0 cores: not limited."""
+    """Piece of one device that a sharing scheduler gave: MiB and percent of its cores; 0 cores: not limited."""
 
     device: str
     type: str
@@ -35,7 +35,7 @@ BLANK: Final = Grant("", "", 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SharedDevice:
-    """A device of which pieces are given: its memory as its scheduler counts it, and its product ("": not said)."""
+    """Device that is given in pieces: its memory as its scheduler counts it, and its product ("": not stated)."""
 
     memory_mib: int
     healthy: bool = True
@@ -43,7 +43,7 @@ class SharedDevice:
 
 
 def parse_grants(text: str) -> list[list[Grant]]:
-    """Grants per container of `uuid,type,mem,cores:uuid,...:;...`; a container that got none has none, or a blank `,,0,0`.
+    """Parse grants per container of `uuid,type,mem,cores:uuid,...:;...`; a container without any is empty or `,,0,0`.
 
     >>> parse_grants(";,,0,0:;GPU-1,NVIDIA,3000,30:;")
     [[], [], [Grant(device='GPU-1', type='NVIDIA', memory_mib=3000, cores=30)]]
@@ -64,14 +64,15 @@ def _grant(piece: str) -> Grant:
 def paired_grants(
     written: Sequence[Sequence[Grant]], slots: Sequence[Slot], resource: str, units: int
 ) -> list[tuple[Phase, Sequence[Grant]]]:
-    """What each container got, in the order of the pod, by when it runs; all main ones where its containers are not known.
+    """Pair each container's grants with its phase, in the order of the pod; all are MAIN if the containers are unknown.
 
-    Every container must have got as many pieces as it asks for. HAMi 2.10 leaves out blank slots before those of containers,
-    and before 2.9 it gave nothing to init containers: those get what the others hold.  Raises ShareUnknownError.
+    The number of a container's pieces must equal its request. HAMi 2.10 leaves out blank slots before those of containers,
+    and before 2.9 it gave nothing to init containers, which then use the main containers' pieces.  Raises ShareUnknownError.
     """
     given = [grants for grants in written if grants]
     asking = [slot for slot in slots if slot.requests.get(resource)]
     main = [slot for slot in asking if slot.phase is Phase.MAIN]
+    # Tries the three layouts in turn: one entry per container, none for blank slots, none for init containers either.
     for holders, pieces in ((slots, written), (asking, given), (main, given)):
         pairs = list(zip(holders, pieces, strict=False))
         fits = len(holders) == len(pieces) and all(slot.requests.get(resource, 0) == len(part) for slot, part in pairs)
@@ -88,9 +89,9 @@ def _is_count(text: str) -> bool:
 
 
 def shared_devices(row: Row, node: NodeFacts) -> Mapping[str, SharedDevice] | None:
-    """Devices of a node that are given in pieces, by uuid; None where the node lists none.
+    """Return the devices of a node that are given in pieces, by uuid; None if the node lists none.
 
-    Raises ShareUnknownError for a list that cannot be read.
+    Raises ShareUnknownError for an unreadable list.
     """
     text = node.annotations.get(row.register, "") if row.register else ""
     if text:
@@ -110,7 +111,7 @@ def _registered(name: str, text: str) -> dict[str, SharedDevice]:
 
 
 def _of_capacity(row: Row, capacity: Mapping[str, int]) -> dict[str, SharedDevice] | None:
-    """Cards by the units of their cores, where a vendor's plugin registers nothing else (Cambricon, Moore Threads)."""
+    """Return cards by the units of their cores, for plugins that register nothing else (Cambricon, Moore Threads)."""
     units = {NUMBERED_MLU.sub("cambricon.com/mlu.", name): count for name, count in capacity.items()}
     cores, memory = units.get(row.cores, 0), units.get(row.memory, 0)
     if not row.cores or not cores:
@@ -122,13 +123,13 @@ def _of_capacity(row: Row, capacity: Mapping[str, int]) -> dict[str, SharedDevic
 
 
 NUMBERED_MLU: Final = re.compile(r"cambricon\.com/mlu\d+\.(?=smlu\.)")
-"""Names of Cambricon's plugin that have the model; its pieces are the same."""
+"""Pattern of names of Cambricon's plugin that contain the model; the pieces are the same."""
 
 
 def registered_product(row: Row, node: NodeFacts, annotations: Mapping[str, str], scheduler: str) -> str | None:
-    """The product that a node's list names for a pod's devices; None where it names none, or several.
+    """Return the product that a node's list names for a pod's devices; None if it names none or several.
 
-    Of a node of several products it is that of the devices of which the pod's scheduler gave it pieces.
+    On a node of several products it is the product of the devices that the pod's scheduler gave to the pod.
     """
     try:
         listed = shared_devices(row, node) or {}
@@ -143,7 +144,7 @@ def registered_product(row: Row, node: NodeFacts, annotations: Mapping[str, str]
 
 
 def _product(text: str) -> str:
-    """The product as node labels write it: HAMi puts `NVIDIA-` before what the driver calls it.
+    """Return the product as node labels write it: HAMi puts `NVIDIA-` before the driver's name.
 
     >>> _product("NVIDIA-NVIDIA GeForce RTX 4090"), _product("NVIDIA-Tesla V100-PCIE-32GB"), _product("NVIDIA L40S")
     ('NVIDIA-GeForce-RTX-4090', 'Tesla-V100-PCIE-32GB', 'NVIDIA-L40S')
@@ -155,7 +156,7 @@ Found = Iterable[tuple[str, SharedDevice]]
 
 
 def _hami_devices(text: str) -> Found:
-    """JSON of today, `uuid,count,memory,cores,type,numa,healthy[,index,mode]:` of Iluvatar and of before."""
+    """Yield devices of JSON, or of `uuid,count,memory,cores,type,numa,healthy[,index,mode]:` (Iluvatar and older)."""
     if text.lstrip().startswith("["):
         for item in msgspec.json.decode(text):
             memory, healthy = int(item.get("devmem", 0)), bool(item.get("health", False))
@@ -166,7 +167,7 @@ def _hami_devices(text: str) -> Found:
 
 
 def _volcano_devices(text: str) -> Found:
-    """`uuid,count,memory,type,healthy,mode:`."""
+    """Yield devices of `uuid,count,memory,type,healthy,mode:`."""
     for fields in _lines(text, (5, 6)):
         yield fields[0], SharedDevice(int(fields[2]), fields[4].lower() == "true", _product(fields[3]))
 
@@ -177,7 +178,7 @@ def _metax_devices(text: str) -> Found:
 
 
 def _enflame_devices(text: str) -> Found:
-    """Cards, and the profiles in which each may be cut; the largest profile is the whole card."""
+    """Yield cards; the largest profile in which a card may be cut is the whole card."""
     content: dict[str, Any] = msgspec.json.decode(text)
     largest = max(int(match.group(1)) for name in content["profiles"] if (match := re.search(r"\.(\d+)gb", name.lower())))
     for item in content["devices"]:
@@ -197,4 +198,4 @@ READERS: Final[Mapping[str, Callable[[str], Found]]] = {
     "metax-tech.com/node-gpu-devices": _metax_devices,
     "enflame.com/gcu-drs-capacity": _enflame_devices,
 }
-"""How the list of an annotation is written; all others are written as HAMi does."""
+"""Readers by the annotation of a node's list; all other lists are written as HAMi writes them."""

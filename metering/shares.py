@@ -1,7 +1,7 @@
-"""PURE: how much of a device a pod holds with each unit that it asked for. The one rule; agent and backfill ask nobody else.
+"""PURE: share of a device behind each unit that a pod requested: the one rule, which agent and backfill both call.
 
 The scheduler that gave a piece reports its share (HAMi, Volcano, KAI), else the name of the resource and the node do.
-Whatever is not fully understood raises ShareUnknownError: it is never taken for a whole device, nor for nothing.
+A share that is not fully understood raises ShareUnknownError: it is never taken for a whole device, nor for nothing.
 """
 
 import re
@@ -47,13 +47,13 @@ def allocated_share(
     scheduler: str = "",
     slots: Sequence[Slot] = (),
 ) -> Fraction:
-    """Mean share of a device behind one unit of `resource`, above 0 and at most 1.
+    """Return the mean share of a device behind one unit of `resource`, above 0 and at most 1.
 
-    `requests`: all that the pod asks for, by resource; `annotations`: of the pod; `node`: as it was when the pod was bound,
-    None where nobody saw it; `scheduler`: who placed the pod ("": the default one), whose annotations alone are believed;
-    `slots`: the pod's containers, empty where they are not known.
+    `requests`: all requests of the pod, by resource; `annotations`: of the pod; `node`: as it was when the pod was bound, or
+    None if it was never seen; `scheduler`: the one that placed the pod ("": the default one), whose annotations alone are
+    believed; `slots`: the pod's containers, empty where they are not known.
 
-    Raises ShareUnknownError, whose message names what is not known.
+    Raises ShareUnknownError, whose message names what is unknown.
     """
     row = resource_row(resource)
     if row.kind not in COUNTED:
@@ -91,14 +91,14 @@ def _granted(
     scheduler: str,
     slots: Sequence[Slot],
 ) -> Fraction | None:
-    """What a scheduler gave to the containers of a pod, for each unit; None where it wrote nothing.
+    """Return the mean share that a scheduler gave per unit to the containers of a pod; None if it wrote none.
 
-    Of each device a pod holds what its init containers need at most, with the sidecars before them, or what its sidecars and
-    other containers hold together, whichever is larger.  Source: Project-HAMi/HAMi pkg/device/initContainer.go,
+    Of each device a pod holds the larger of two amounts: the most that one init container needs together with the sidecars
+    before it, and the sum of its sidecars and main containers.  Source: Project-HAMi/HAMi pkg/device/initContainer.go,
     docs/develop/sidecarContainer-design.md.
 
-    Anybody may write an annotation on a pod of their own, so it says nothing where another scheduler placed the pod, or
-    where each unit of the node is a card.
+    Users may write any annotation on their own pods, so an annotation is ignored or refused where another scheduler placed
+    the pod, and refused where each unit of the node is a card.
     """
     texts = {annotations[name] for name in row.grants if name in annotations}
     if not texts:
@@ -127,12 +127,12 @@ def _granted(
 
 
 def _gives_whole(resource: str, node: NodeFacts) -> bool:
-    """Whether labels say that a node offers no more units than it has cards."""
+    """Return True if labels say that a node offers no more units than it has cards."""
     return "nvidia.com/gpu.count" in node.labels and unit_share(resource, node) == 1
 
 
 def _device_of(grant: Grant, row: Row, node: NodeFacts) -> SharedDevice:
-    """The device of a piece, by the node's list; where all of the list are alike it does not matter which it is."""
+    """Return the device of a piece from the node's list; any device of the list if all have the same memory."""
     listed = shared_devices(row, node)
     if listed:
         found = listed.get(re.sub(r"\[.*\]\Z", "", grant.device))
@@ -146,7 +146,7 @@ def _device_of(grant: Grant, row: Row, node: NodeFacts) -> SharedDevice:
 
 
 def _grant_share(grant: Grant, device: SharedDevice) -> Fraction:
-    """The larger of memory share and core share: what a piece leaves over on the card nobody can count on.
+    """Return the larger of memory share and core share: nobody can rely on the rest of the card.
 
     Cores of 0 mean no limit on cores, so memory decides; all cores are the whole device.
     Source: Project-HAMi/HAMi pkg/device/devices.go.
@@ -163,7 +163,7 @@ def _grant_share(grant: Grant, device: SharedDevice) -> Fraction:
 
 
 def _ungranted(resource: str, row: Row, requests: Mapping[str, int], node: NodeFacts) -> Fraction:
-    """What name and node say of a unit, where no scheduler gave pieces."""
+    """Return the share of a unit by resource name and node, where no scheduler gave pieces."""
     if row.share is ShareRule.GRANT:
         raise ShareUnknownError("no scheduler wrote on the pod what it granted")
     parts = sorted(name for name, units in requests.items() if units and _modifies(row, name))
@@ -187,7 +187,7 @@ def _modifies(row: Row, name: str) -> bool:
 
 
 def unread_states(node: NodeFacts) -> list[str]:
-    """Labels that seem to say how devices are shared and that no rule reads, as `key=value`.
+    """Return labels that seem to say how devices are shared and that no rule reads, as `key=value`.
 
     >>> unread_states(NodeFacts({"kubernetes.azure.com/gpu-sharing": "time-slicing", "kubernetes.io/os": "linux"}))
     ['kubernetes.azure.com/gpu-sharing=time-slicing']
@@ -199,9 +199,9 @@ def unread_states(node: NodeFacts) -> list[str]:
 
 
 def _kai_share(annotations: Mapping[str, str], node: NodeFacts) -> Fraction:
-    """The share of a unit of nvidia.com/gpu that a pod asks of KAI, times what the unit is of a card.
+    """Return the share of a unit of nvidia.com/gpu that a pod requests from KAI, times the unit's share of a card.
 
-    KAI keeps the unit for all pods that share it by a pod of its own, which is not billed.
+    KAI holds the unit for all pods that share it with a pod of its own, which is not billed.
     """
     return kai_share(annotations, node.labels) * _ungranted(CARD, resource_row(CARD), {}, node)
 
@@ -209,7 +209,7 @@ def _kai_share(annotations: Mapping[str, str], node: NodeFacts) -> Fraction:
 def _percent_share(
     row: Row, quantity: int, requests: Mapping[str, int], node: NodeFacts, slots: Sequence[Slot]
 ) -> Fraction:
-    """What the containers hold at one time of cores or memory, whichever each asks for more of, for each unit."""
+    """Return the mean share per unit that the containers hold at one time, each by the larger of cores and memory."""
     asking = [slot for slot in slots if slot.requests.get(row.cores) or slot.requests.get(row.memory)]
     steady = peak = Fraction(0)
     for slot in asking or (Slot(Phase.MAIN, requests),):
@@ -237,13 +237,14 @@ def _larger_part(row: Row, requests: Mapping[str, int], node: NodeFacts) -> Frac
 def _koordinator_share(
     devices: int, requests: Mapping[str, int], annotations: Mapping[str, str], node: NodeFacts, scheduler: str
 ) -> Fraction:
-    """What a pod asks of Koordinator of each of so many devices: the larger of cores and memory."""
+    """Return the share that a pod requests from Koordinator of each of so many devices: the larger of cores and memory."""
     asked = {name.removeprefix("koordinator.sh/"): units for name, units in requests.items() if units}
     if "huawei.com/npu-core" in asked:
         raise ShareUnknownError("huawei.com/npu-core beside koordinator.sh/gpu-*: which is the share nobody says")
     parts = [Fraction(asked[name], 100) for name in ("gpu", "gpu-core", "gpu-memory-ratio") if name in asked]
     memory = asked.get("gpu-memory")
     if memory and "gpu-memory-ratio" not in asked:
+        # Koordinator counts a hundred units per card; the node's memory in bytes is the sum over its cards.
         cards = Fraction(node.capacity.get("koordinator.sh/gpu-core") or node.capacity.get("koordinator.sh/gpu", 0), 100)
         offered, label = node.capacity.get("koordinator.sh/gpu-memory", 0), node.labels.get("nvidia.com/gpu.memory", "")
         if cards and offered:
@@ -258,7 +259,7 @@ def _koordinator_share(
 
 
 def _of_koordinators_grant(annotations: Mapping[str, str]) -> Fraction:
-    """Memory of the devices that Koordinator wrote on the pod, in cards."""
+    """Return the memory of the devices that Koordinator wrote on the pod, in cards."""
     try:
         given = msgspec.json.decode(annotations.get(KOORDINATOR_GRANT, ""))["gpu"]
         percent = [Fraction(str(item["resources"]["koordinator.sh/gpu-memory-ratio"])) for item in given]

@@ -1,12 +1,12 @@
-"""PURE: ResourceSlices of dynamic resource allocation -> devices that a node offers to claims.
+"""PURE: devices that a node offers to claims, by its ResourceSlices of dynamic resource allocation.
 
-A card that can be cut on demand is in its slice whole and in every way in which it may be cut, all drawing on the same
-counters: it is counted once, whole. A card that is cut for good is there by its partitions alone. A device that its
-driver has tainted cannot be allocated, and is no capacity.
+The slice of a card that can be cut on demand lists it whole and in every way in which it may be cut, all drawing on the same
+counters: such a card is counted once, whole. A card that is cut for good is listed by its partitions alone. A device that
+its driver has tainted cannot be allocated, and is no capacity.
 
 A device plugin and a driver on one node both list all of its cards, and neither knows what the other gave away. Vendors
-refuse to install both at once; while a node moves from one to the other, or where somebody forces it, its cards are the
-larger of the two lists, not their sum.
+refuse to install both at once; while a node moves from one to the other, or where an administrator forces both, its cards
+are the larger of the two lists, not their sum.
 Source: AMD GPU Operator, Device Plugin ("cannot be enabled at the same time"); NVIDIA GPU Operator, Comparison: DRA and
 Device Plugin ("but not both").
 """
@@ -26,7 +26,7 @@ KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 class SliceOffer(msgspec.Struct, frozen=True):
-    """What one slice offers: (resource, product or None where it does not name one, units), within a pool, on a node."""
+    """Offer of one slice: (resource, product or None where it names none, units), within a pool, on a node."""
 
     driver: str
     pool: str
@@ -36,10 +36,10 @@ class SliceOffer(msgspec.Struct, frozen=True):
 
 
 def slice_offer(spec: Mapping[str, Any], devices: Devices, drivers: Mapping[str, str] | None = None) -> SliceOffer:
-    """What a slice offers to claims; nothing where its driver is none of accelerators.
+    """Return the devices that a slice offers to claims; none if its driver is no driver of accelerators.
 
-    `spec`: of the ResourceSlice. `devices`: `claims.devices_of` it. `drivers`: further drivers of accelerators, by vendor.
-    Devices that are not of one node stand on a node that is named after their pool.
+    `spec`: of the ResourceSlice. `devices`: `claims.devices_of` it. `drivers`: vendors of further drivers of accelerators.
+    Devices that are not of one node belong to a node that is named after their pool.
     """
     driver, pool = str(spec["driver"]), spec["pool"]
     vendor = "" if driver in OTHER_DRIVERS else {**DEVICE_DRIVERS, **(drivers or {})}.get(driver, "")
@@ -59,7 +59,7 @@ def slice_offer(spec: Mapping[str, Any], devices: Devices, drivers: Mapping[str,
 
 
 def offered_by(slices: Iterable[SliceOffer]) -> dict[str, tuple[str | None, int]]:
-    """Product and units by resource of a node, of the latest generation of each pool.
+    """Return product and units by resource of a node, from the latest generation of each pool.
 
     Where a node has several products of a resource, each is a resource of its own, `RESOURCE@PRODUCT`.
     """
@@ -81,9 +81,9 @@ def offered_by(slices: Iterable[SliceOffer]) -> dict[str, tuple[str | None, int]
 def beyond_the_plugin(
     offered: Mapping[str, tuple[str | None, int]], plugin: Mapping[str, int], drivers: Mapping[str, str] | None = None
 ) -> dict[str, tuple[str | None, int]]:
-    """What claims can get beyond what the device plugins of the node offer of the same vendor.
+    """Return what claims can get beyond the units that device plugins of the same vendor offer on the node.
 
-    `plugin`: units of the node's own resources. They are taken off whole cards first; all taken means zero units.
+    `plugin`: units of the node's own resources. They reduce whole cards first; all taken means zero units.
 
     >>> beyond_the_plugin({"dra/gpu.nvidia.com": ("NVIDIA-H800", 8)}, {"nvidia.com/gpu": 7})
     {'dra/gpu.nvidia.com': ('NVIDIA-H800', 1)}

@@ -1,8 +1,8 @@
 """Durable outbox of an agent: request bodies in SQLite, in order, each until the platform acknowledges it.
 
-The spool lives on a connection of its caller, so that what an agent learns and what it has to report about it are in
-one transaction: after a crash both are there or neither is. Nothing is ever dropped to make room: a full spool refuses
-the next body, and its caller stops reading what it reads from, or keeps its own durable state instead.
+The spool uses its caller's connection, so that an agent's state and the reports about it are in one transaction: after a
+crash both are there or neither is. No body is ever dropped to make room: a full spool refuses the next one, and its caller
+stops reading its source, or keeps its own durable state instead.
 """
 
 import fcntl
@@ -37,12 +37,12 @@ WATERMARKS: Final = "usage/watermarks"
 
 
 class SpoolFullError(Exception):
-    """The spool has no room for a body: the platform has not taken anything for long. Nothing was stored."""
+    """Refusal of a body for lack of room, after the platform acknowledged none for long; nothing was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A body on its way: to which endpoint below /api/v1/, and since when (seconds since 1970)."""
+    """Body in the spool, the endpoint below /api/v1/ that it goes to, and since when it waits (seconds since 1970)."""
 
     id: int
     door: str
@@ -51,7 +51,7 @@ class Parcel:
 
 
 def open_state(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
-    """The state file of an agent: durable at every commit, readable while it is written.
+    """Open the state file of an agent: durable at every commit, readable while it is written.
 
     One connection per thread, or one that its users lock; several processes may open the same file, also at once.
     """
@@ -69,7 +69,7 @@ def open_state(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connect
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Whether no other process has this lock file; if so, none takes it until the block ends."""
+    """Take a lock file until the block ends; yield False if another process has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -84,7 +84,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 class Spool:
-    """A queue of bodies, first in, first out, bounded in bytes."""
+    """Queue of bodies, first in, first out, bounded in bytes."""
 
     def __init__(self, connection: sqlite3.Connection, *, max_bytes: int = 1 << 30) -> None:
         self._connection = connection
@@ -101,22 +101,22 @@ class Spool:
         self._connection.execute("INSERT INTO spool (door, content_type, body) VALUES (?, ?, ?)", (door, JSON, body))
 
     def put_watermark(self, agent: str, source: str, until: datetime) -> None:
-        """Add that `agent` has reported all of `source` before `until`, like `put`.  Raises SpoolFullError."""
+        """Add the report that `agent` has reported all of `source` before `until`, like `put`.  Raises SpoolFullError."""
         self.put(WATERMARKS, msgspec.json.encode({"agent": agent, "source": source, "watermark": until}))
 
     def oldest(self) -> Parcel | None:
-        """What has to be delivered next."""
+        """Return the next body to deliver, or None."""
         row = self._connection.execute("SELECT id, door, body, put_at FROM spool ORDER BY id LIMIT 1").fetchone()
         return Parcel(*row) if row else None
 
     def acknowledge(self, parcel_id: int) -> None:
-        """Forget a body that the platform has; durable when this returns."""
+        """Delete a body that the platform has; durable when this returns."""
         with self._connection:
             self._connection.execute("DELETE FROM spool WHERE id = ?", (parcel_id,))
 
     @property
     def bytes(self) -> int:
-        """How much is waiting."""
+        """Return the bytes of all waiting bodies."""
         (size,) = self._connection.execute("SELECT bytes FROM spool_size").fetchone()
         return int(size)
 

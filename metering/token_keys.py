@@ -1,4 +1,4 @@
-"""PURE: the key of a token record, 128 bits that stand for (source, id) for ever.
+"""PURE: key of a token record, 128 bits that identify (source, id) for ever.
 
 An id that is a random or time-ordered UUID (RFC 9562, version 4 or 7) is the key itself, its second half masked with a
 hash of its source: such an id can be read back from its key and need not be stored beside it, and keys of time-ordered
@@ -21,7 +21,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 def token_key(source: str, identity: str) -> bytes:
-    """16 bytes; two records are one request if, and only if, theirs are equal.
+    """Return the 16 bytes that two records share if, and only if, they are one request.
 
     >>> token_key("gw", "0190b5a2-7c1e-7abc-8def-0123456789ab").hex()  # the beginning is the time
     '0190b5a27c1e7abc1af9524c27af964a'
@@ -34,12 +34,12 @@ def token_key(source: str, identity: str) -> bytes:
 
 
 def is_masked(identity: str) -> bool:
-    """Whether the id can be read back from its key."""
+    """Return True if the id can be read back from its key."""
     return len(identity) == UUID_LENGTH and MASKED.match(identity) is not None
 
 
 def masked_id(source: str, key: bytes) -> str:
-    """The id that `is_masked` and has this key.
+    """Return the masked id (`is_masked`) of a key.
 
     >>> masked_id("gw", bytes.fromhex("0190b5a27c1e7abc1af9524c27af964a"))
     '0190b5a2-7c1e-7abc-8def-0123456789ab'
@@ -49,5 +49,5 @@ def masked_id(source: str, key: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def source_mask(source: str) -> int:
-    """What masks the second half of a UUID: the first 64 bits of SHA-256, with which the database too reads ids back."""
+    """Return the mask of a UUID's second half: the first 64 bits of SHA-256, with which the database reads ids back too."""
     return int.from_bytes(sha256(source.encode()).digest()[:8], "big")

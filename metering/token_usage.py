@@ -1,21 +1,21 @@
-"""Usage objects of the model APIs -> the token classes of the contract. This is the one place that reads them.
+"""Token classes of the contract from usage objects of the model APIs; no other module reads usage objects.
 
 Every API counts differently: OpenAI's details are parts of its totals, Anthropic's input leaves both cache classes out,
-vLLM and SGLang say nothing of the cache unless they are started so. `metering.usage_dialects` says how each of them names
-and adds its counts. Here they all become one shape, in which `input_tokens` is all input and `output_tokens` all output.
+vLLM and SGLang report no cache counts unless they are started so. `metering.usage_dialects` lists how each names and adds its
+counts. Here they all become one shape, in which `input_tokens` is all input and `output_tokens` all output.
 
 **Nothing is guessed.** A usage object is refused, for quarantine, unless one dialect explains all of it:
 
 * each count is a whole number from 0; no text, no fraction, no flag;
-* names of the same count state the same number, and no share is larger than what it is a share of;
+* names of the same count state the same number, and no part is larger than the count that contains it;
 * a stated total is the sum of the parts, to the token;
-* a number of unknown name is refused, also inside a total: it may be a part that has a price of its own;
+* a number of unknown name is refused, even if the total includes it: it may be a part that has a price of its own;
 * an answer to an input of 0 tokens is refused: its server lost a count;
-* output that is not stated is zero only if the total proves it, or if the caller knows that the request makes none;
+* missing output is zero only if the total proves it, or if the caller knows that the request makes none;
 * a total alone is no usage, except of a request that the caller knows as a rerank or an embedding.
 
-What was not stated is kept apart from zero: input whose cached part is unknown is priced as uncached, and the record
-says so (`cache_counts: unknown`), so that a flag forgotten on an inference server can be found in the ledger.
+Missing counts are kept apart from zero: input whose cached part is unknown is priced as uncached, and the record says so
+(`cache_counts: unknown`), so that a flag forgotten on an inference server can be found in the ledger.
 """
 
 import re
@@ -35,27 +35,27 @@ from metering.usage_parts import ONE_WORD, PART_COUNTS, TEXTS, UNKNOWN, fitting_
 
 UsageSource = Literal["provider", "gateway_estimate", "gateway_cache", "none"]
 Values = Mapping[str, list[Any]]
-"""Every value of a usage object by its path; those of a list together."""
+"""Values of a usage object by path; all items of a list under one path."""
 
 COMPACTION: Final = "compaction"
-"""A text of a usage object that is read and kept: the type of an iteration."""
+"""Type of an iteration: a text of a usage object that is read and kept."""
 MAX_DEPTH: Final = 8
 MAX_ITEMS: Final = 64
 FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,80}\Z")
 NUMBER_PATH: Final = re.compile(r"[A-Za-z0-9_.\-\[\]()]{1,160}\Z")
-"""What `numbers_of_usage` calls a number; it reads again what it has called so."""
+"""Pattern of the paths that `numbers_of_usage` produces, which it must accept when it reads its own output."""
 NUMBER_TEXT: Final = re.compile(r"[-+]?[0-9]{1,20}(\.[0-9]{1,20})?\Z")
 WHOLE_TEXT: Final = re.compile(r"[-+]?[0-9]{1,20}\Z")
 SPEAKS_OF_USAGE: Final = re.compile(
     r"token|cach|audio|image|video|calls?(?![a-z])|tier|usage|thought|reasoning|withheld", re.IGNORECASE
 )
-"""Words in the path of a number that may be usage, where the object holds other things too; "withheld" is ours."""
+"""Words in the path of a number that may be usage, in objects that hold other things too; "withheld" is our own word."""
 WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 MEASURES: Final = frozenset({
     "id", "cost", "costs", "price", "fee", "ms", "latency", "time", "ttft", "first", "per", "rate", "ratio", "limit",
     "limits", "key", "name", "max", "maximum", "remaining", "quota", "index", "width", "height", "version", "ttl",
 })  # fmt: skip
-"""Words in the last name of a number that counts no usage: amounts, times, rates, limits of a request."""
+"""Words in the last name of a number that is no usage: amounts of money, times, rates, limits of a request."""
 
 
 class TokenClasses(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class TokenClasses(msgspec.Struct, frozen=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The five counts by the names of `TokenUsage`."""
+        """Return the five counts by the names of `TokenUsage`."""
         return {
             "input_tokens": self.input_tokens,
             "cache_read_input_tokens": self.cache_read_input_tokens,
@@ -98,34 +98,34 @@ class TokenClasses(msgspec.Struct, frozen=True):
 
     @property
     def details(self) -> dict[str, int | str]:
-        """What the usage object states of the optional fields of `TokenUsage`."""
+        """Return the optional fields of `TokenUsage` that the usage object states."""
         tier = {} if self.service_tier is None else {"service_tier": self.service_tier}
         return {**tier, **{name: count for name, count in self.parts.items() if count > 0}}
 
     @property
     def remarks(self) -> dict[str, str]:
-        """What `TokenUsage.attributes` says of these counts; nothing where a provider stated everything."""
+        """Return the attributes that `TokenUsage` adds to these counts; none if a provider stated everything."""
         remarks = {} if self.cache_known else {"cache_counts": UNKNOWN}
         if -1 in self.parts.values():
             remarks[PART_COUNTS] = UNKNOWN
         return remarks if self.usage_source == "provider" else {**remarks, "usage_source": self.usage_source}
 
     def as_estimate(self) -> "TokenClasses":
-        """The same counts from a gateway that guessed them: what it says of the cache is no knowledge."""
+        """Return the counts as a gateway's estimate: its statement about the cache is no knowledge."""
         return msgspec.structs.replace(self, cache_known=False, usage_source="gateway_estimate", parts={})
 
 
 NOTHING: Final = TokenClasses(0, 0, 0, 0, 0, cache_known=False, usage_source="none")
-"""Of a request without any stated usage: no tokens, and the remark that nobody counted."""
+"""Classes of a request without any stated usage: no tokens, and the remark that nothing was counted."""
 REPEATED: Final = TokenClasses(0, 0, 0, 0, 0, cache_known=True, usage_source="gateway_cache")
-"""Of an answer that a gateway had in a cache of its own: no model worked, whatever counts the answer still states."""
+"""Classes of an answer from a gateway's own cache: no model worked, whatever counts the answer still states."""
 
 
 def token_classes(usage: Mapping[str, Any] | None, *, input_only: bool = False) -> TokenClasses:
-    """Classes of a usage object of any known API, recognised by the names of its fields; NOTHING where it states none.
+    """Return the classes of a usage object of any known API, recognised by field names; NOTHING if it states none.
 
     `input_only`: the caller knows that the request makes no output (embedding, rerank).
-    Raises RecordError where no dialect explains the object, or more than one with different counts.
+    Raises RecordError if no dialect explains the object, or if several do with different counts.
 
     >>> vllm = token_classes({"prompt_tokens": 100, "completion_tokens": 30, "prompt_tokens_details": None})
     >>> vllm.input_tokens, vllm.output_tokens, vllm.cache_known
@@ -144,9 +144,9 @@ def token_classes(usage: Mapping[str, Any] | None, *, input_only: bool = False) 
 
 
 def with_parts(classes: TokenClasses, usage: Mapping[str, Any]) -> TokenClasses:
-    """The classes with what a usage object states of tier, finer counts, searches and tool calls.
+    """Return the classes with the tier, finer counts, searches and tool calls that a usage object states.
 
-    Raises RecordError where two names of one count contradict each other.
+    Raises RecordError if two names of one count contradict each other.
     """
     if not (classes.input_tokens or classes.output_tokens):
         return classes
@@ -159,7 +159,7 @@ def with_parts(classes: TokenClasses, usage: Mapping[str, Any]) -> TokenClasses:
 
 
 def _apart(usage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The usage object with what its counts leave out apart from what they contain, and without the copy of another one."""
+    """Separate Anthropic's compactions from the counts that leave them out, and drop the raw copy of another usage object."""
     iterations = usage.get("iterations")
     if isinstance(iterations, list) and all(isinstance(item, Mapping) for item in iterations):
         apart = [item for item in iterations if item.get("type") == COMPACTION]
@@ -172,7 +172,7 @@ def _apart(usage: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _sums_up(usage: Mapping[str, Any], items: Sequence[Mapping[str, Any]], name: str) -> bool:
-    """Whether the count of a usage object is that of these items together."""
+    """Return True if the count of a usage object is the sum of these items' counts."""
     counts = [item.get(name) or 0 for item in items]
     return all(isinstance(count, int) for count in counts) and usage.get(name) == sum(counts)
 
@@ -180,9 +180,9 @@ def _sums_up(usage: Mapping[str, Any], items: Sequence[Mapping[str, Any]], name:
 def classes_by_name(
     counts: Mapping[str, int | None], *, cache_beside: bool = False, input_only: bool = False
 ) -> TokenClasses:
-    """Classes of counts that a mapping found one by one, under the names of the contract and `total_tokens`.
+    """Return the classes of counts that a mapping found one by one, under the names of the contract and `total_tokens`.
 
-    `cache_beside`: input_tokens leaves the cached ones out; a stated total decides instead.  Raises RecordError.
+    `cache_beside`: input_tokens leaves the cached tokens out; a stated total decides instead.  Raises RecordError.
 
     >>> classes_by_name({"input_tokens": 10, "cache_read_input_tokens": 80, "output_tokens": 5, "total_tokens": 95}
     ...                 ).input_tokens
@@ -193,10 +193,10 @@ def classes_by_name(
 
 
 def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
-    """The usage object for quarantine: all its numbers under their names, of its texts those written as numbers, the type
-    `compaction`, and words that say a tier, a modality or a lifetime.
+    """Return the usage object for quarantine: numbers under their names, and of texts only those written as numbers, the type
+    `compaction`, and words that state a tier, a modality or a lifetime.
 
-    What cannot be kept so stays visible as the number -1, which no dialect accepts.
+    Every other value stays visible as the number -1, which no dialect accepts, or as an empty text.
 
     >>> without_texts({"prompt_tokens": "10", "note": "a prompt", "details": [{"tokens": 3}], "what I asked": 5})
     {'prompt_tokens': '10', 'note': '', 'details': [{'tokens': 3}], '(withheld 3)': 5}
@@ -223,10 +223,10 @@ def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
 def numbers_of_usage(
     fields: Mapping[str, Any], *, known: Collection[str] = (), opened: Collection[str] = (), left_out: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Numbers of an open object (the data of an event, a line of a log) that may count usage, by path; no text among them.
+    """Return the numbers of an open object (the data of an event, a line of a log) that may be usage, by path; no text.
 
-    `known`: paths of numbers and texts that are read already.  `opened`: names of texts that are looked into where they hold
-    JSON.  `left_out`: names or paths of what holds no usage, or is read already.  Zeros state nothing and are left out.
+    `known`: paths of numbers and texts that are read already.  `opened`: names of texts that are searched if they hold JSON.
+    `left_out`: names or paths of values that hold no usage or are read already.  Zeros state nothing and are left out.
 
     >>> given = {"input_tokens": 9, "cached_tokens": "4", "cache_cost": 7, "note": "hi", "usage": {"in": 3}, "n": 1}
     >>> numbers_of_usage(given, known=("input_tokens",))
@@ -250,7 +250,7 @@ def numbers_of_usage(
 
 
 def may_be_usage(path: str) -> bool:
-    """Whether a number of this path may count usage: what it is called speaks of it, and is no amount, time, rate or limit.
+    """Return True if a number of this path may be usage: its path speaks of it, its name of no amount, time, rate or limit.
 
     >>> [may_be_usage(path) for path in ("usage.cached", "cache_ttl", "imageTokens", "max_tokens", "score", "toolCalls")]
     [True, False, True, False, False, True]
@@ -262,7 +262,7 @@ def may_be_usage(path: str) -> bool:
 
 
 def json_object(text: Any) -> Any:
-    """The object in a text that holds one as JSON, anything else as it is."""
+    """Decode a text that holds a JSON object; return anything else as it is."""
     if isinstance(text, str) and text.startswith("{"):
         try:
             return msgspec.json.decode(text)
@@ -274,13 +274,13 @@ def json_object(text: Any) -> Any:
 def refuse_unread(
     fields: Mapping[str, Any], *, known: Collection[str], opened: Collection[str] = (), left_out: Collection[str] = ()
 ) -> None:
-    """Raise RecordError that names the first number of `numbers_of_usage`, which nobody reads."""
+    """Raise RecordError that names the first number of `numbers_of_usage`, which no reader reads."""
     for name, value in numbers_of_usage(fields, known=known, opened=opened, left_out=left_out).items():
         raise RecordError(Message("%(name)s %(n)s is not known", name=name[:80], n=value), name)
 
 
 class _Reader:
-    """Reads usage objects by one dialect."""
+    """Reader of usage objects by one dialect."""
 
     def __init__(self, dialect: Dialect, prefix: str) -> None:
         def parsed(text: str) -> _Count:
@@ -302,11 +302,11 @@ class _Reader:
         self._unknown: list[str] = []
 
     def applies(self, paths: frozenset[str]) -> bool:
-        """Whether an object of these paths states what this dialect cannot do without."""
+        """Return True if these paths include every count that the dialect needs."""
         return all(need.paths & paths for need in self._needs)
 
     def narrowed(self, paths: frozenset[str]) -> "_Reader":
-        """The same reader for objects of exactly these paths: it looks for nothing that they do not have."""
+        """Return the reader for objects of exactly these paths, without lookups of names that they lack."""
         reader = copy(self)
         reader._input, reader._output = self._input.narrowed(paths), self._output.narrowed(paths)
         reader._read, reader._written = self._read.narrowed(paths), self._written.narrowed(paths)
@@ -316,7 +316,7 @@ class _Reader:
         return reader
 
     def __call__(self, values: Values, input_only: bool) -> TokenClasses:
-        """The classes.  Raises RecordError where this dialect does not explain the object."""
+        """Return the classes.  Raises RecordError if the dialect does not explain the object."""
         (given, given_stated), (produced, produced_stated) = self._input(values), self._output(values)
         total, read, written = self._total(values), self._read(values), self._written(values)
         if total is not None and total != given + produced:
@@ -365,19 +365,19 @@ class _Side:
         self.parts = parts
 
     def narrowed(self, paths: frozenset[str]) -> "_Side":
-        """The main part and those that are there."""
+        """Return the main part and the parts whose names are there."""
         return _Side([part.narrowed(paths) for part in self.parts if part is self.parts[0] or part.paths & paths])
 
     def __call__(self, values: Values) -> tuple[int, bool]:
-        """The sum of all parts, and whether the main one is stated, without which the others say little."""
+        """Return the sum of all parts, and True if the main part is stated, without which the others mean little."""
         counts = [part(values) for part in self.parts]
         return sum(count or 0 for count in counts), bool(counts) and counts[0] is not None
 
 
 class _Count:
-    """One count of a dialect: the sum of paths, or of others that state the same.
+    """Count of a dialect: a sum of paths, or several such sums, which must agree.
 
-    `zeros_say_nothing`: a gateway fills names of this count that it does not know with 0.
+    `zeros_say_nothing`: gateways fill names of this count that they do not know with 0.
     """
 
     def __init__(self, text: str, *, prefix: str, zeros_say_nothing: bool = False) -> None:
@@ -388,14 +388,14 @@ class _Count:
         self.paths = frozenset(path for paths in names for path in paths)
 
     def narrowed(self, paths: frozenset[str]) -> "_Count":
-        """The same count, of the names that are there."""
+        """Return the count, restricted to the names that are there."""
         count = copy(self)
         kept = {name: [path for path in summands if path in paths] for name, summands in self._sums.items()}
         count._sums = {name: summands for name, summands in kept.items() if summands}
         return count
 
     def __call__(self, values: Values) -> int | None:
-        """The count, None where no name states it.  Raises RecordError for what is no count, or if names disagree."""
+        """Return the count, None if no name states it.  Raises RecordError for an invalid count, or if names disagree."""
         stated: dict[str, int] = {}
         for name, paths in self._sums.items():
             stated[name] = sum(_whole(value, path) for path in paths for value in values[path])
@@ -410,12 +410,12 @@ class _Count:
 
 @lru_cache(maxsize=512)
 def _applying(readers: tuple[_Reader, ...], paths: frozenset[str]) -> tuple[_Reader, ...]:
-    """The readers for objects of these paths: a gateway sends the same few shapes over and over."""
+    """Return the readers for objects of these paths, cached: a gateway sends the same few shapes over and over."""
     return tuple(reader.narrowed(paths) for reader in readers if reader.applies(paths))
 
 
 def _explained(values: Values, readers: tuple[_Reader, ...], input_only: bool) -> TokenClasses:
-    """What the readers agree on.  Raises the first reader's RecordError."""
+    """Return the classes on which all readers agree.  Raises the first reader's RecordError."""
     found: list[TokenClasses] = []
     refused: list[RecordError] = []
     for reader in _applying(readers, frozenset(values)):
@@ -431,18 +431,19 @@ def _explained(values: Values, readers: tuple[_Reader, ...], input_only: bool) -
         raise RecordError(Message(
             "usage that can be read in %(best)s ways: %(values)s", best=len(found), values=_numbers(values)
         ))
+    # The counts are equal; the reader that found cache counts is the better witness.
     return _answered(max(found, key=lambda item: item.cache_known))
 
 
 def _answered(classes: TokenClasses) -> TokenClasses:
-    """The classes, unless they are of an answer to nothing: its server lost the count of its prompt.  Raises RecordError."""
+    """Return the classes, or raise RecordError for output without input: the server lost the count of its prompt."""
     if classes.output_tokens and not classes.input_tokens:
         raise RecordError(Message("input 0 of an answer with output %(output)s", output=classes.output_tokens))
     return classes
 
 
 def _nothing(values: Values) -> TokenClasses:
-    """NOTHING, if there is no number at all.  Raises RecordError."""
+    """Return NOTHING, or raise RecordError if the object has numbers."""
     if numbers := _numbers(values):
         raise RecordError(Message("usage of no known API: %(numbers)s", numbers=numbers))
     return NOTHING
@@ -453,7 +454,7 @@ def _numbers(values: Values) -> str:
 
 
 def _values(usage: Mapping[str, Any]) -> Values:
-    """Every value that may count tokens, by its path.  Raises RecordError where two places have one path."""
+    """Return every value that may count tokens, by its path.  Raises RecordError if two places have one path."""
     values: dict[str, list[Any]] = {}
     for path, value in _leaves(usage, "", MAX_DEPTH):
         if value is None or path.rpartition(".")[2] in NOT_TOKENS:
@@ -478,7 +479,7 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _step(name: str, place: int) -> str:
-    """The name of a field as part of a path; one that may hold content is withheld, and says whether it speaks of usage."""
+    """Return a field's name as part of a path; a name that may hold content is withheld, with a mark if it speaks of usage."""
     if NUMBER_PATH.match(name):
         return name
     return f"(withheld-{place})" if SPEAKS_OF_USAGE.search(name) else f"({place})"
@@ -491,7 +492,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_not_zero(value: Any) -> bool:
-    """A number of any size: one of a thousand digits is none that a float holds."""
+    """Return True if a number is not zero; an integer of a thousand digits does not fit a float."""
     return bool(value if isinstance(value, int) else float(value))
 
 
@@ -500,14 +501,14 @@ def _is_finite(value: Any) -> bool:
 
 
 def _unknown_count(values: list[Any]) -> int:
-    """What numbers of unknown name may count: 0 where they are texts, flags, fractions or zeros, -1 for a negative one."""
+    """Sum values of unknown name that may be counts: 0 for texts, flags, fractions and zeros, -1 if one is negative."""
     read = [int(value) if isinstance(value, str) and WHOLE_TEXT.match(value) else value for value in values]
     counts = [int(value) for value in read if _is_whole(value)]
     return -1 if any(count < 0 for count in counts) else sum(counts)
 
 
 def _fraction(values: list[Any]) -> Any:
-    """The first number that is no whole one; 0 where there is none."""
+    """Return the first number that is no whole one; 0 if there is none."""
     return next((value for value in values if _is_number(value) and not _is_whole(value) and float(value)), 0)
 
 
@@ -516,7 +517,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _whole(value: Any, name: str) -> int:
-    """Raises RecordError for what is no count."""
+    """Return a count as int.  Raises RecordError for an invalid count."""
     if not _is_whole(value) or not 0 <= value <= MAX_COUNT:
         raise RecordError(Message(
             "%(name)s must be a whole number from 0 to %(most)s, not %(value)s",

@@ -1,11 +1,11 @@
-"""PURE: how each model API and gateway names and adds its token counts, as data; `metering.token_usage` reads by it.
+"""PURE: dialects of token counts: how each model API and gateway names and adds them, as data for `metering.token_usage`.
 
-A count is written as paths into the usage object: `a | b` is one count under two names, which must agree where both are
+A count is written as paths into the usage object: `a | b` is one count under two names, which must agree if both are
 stated; `a + b` is a sum; `list[].field` adds over a list. `input` and `output` are disjoint parts: where an API leaves
-cached tokens or reasoning out of its main count, they are parts of their own here. What is only a share of a part is
-`within_input` or `within_output`. A stated total must be the sum of the parts.
+cached tokens or reasoning out of its main count, they are parts of their own here. A count that is only a share of a part is
+in `within_input` or `within_output`. A stated total must be the sum of the parts.
 
-An API of which two ways of adding are known has a dialect for each. The second one `needs` the total that proves it.
+An API with two known ways of adding has a dialect for each. The second one `needs` the total that proves it.
 
 Sources: the table of tests/usage_shapes.py, which names one for every shape.
 """
@@ -71,13 +71,13 @@ NOT_TOKENS: Final = frozenset({
     # what speculative decoding tried
     "draft_n", "draft_n_accepted", "spec_verify_ct", "spec_accept_length", "spec_accept_rate",
 })  # fmt: skip
-"""Last names of numbers that count no tokens, whatever the API."""
+"""Last names of numbers that count no tokens, in any API."""
 
 KINDS: Final = ("text_tokens", "audio_tokens", "image_tokens", "video_tokens")
 PARTS: Final = (
     *KINDS, "accepted_prediction_tokens", "rejected_prediction_tokens", "tool_use_tokens", "tool_output_tokens",
 )  # fmt: skip
-"""What details of a count hold beside its classes: parts of it that have its price."""
+"""Details of a count that are parts of it and have its price."""
 MIXED: Final = ("x_details[].prompt_tokens_details", "x_details[].input_tokens_details")
 GIVEN: Final = ("prompt_tokens_details", "prompt_token_details", "input_tokens_details", "input_token_details", *MIXED)
 PRODUCED: Final = (
@@ -117,7 +117,7 @@ CHAT: Final = Dialect(
     total="total_tokens", within_input=WITHIN_INPUT, within_output=WITHIN_OUTPUT,
     not_tokens=("finish_reason.length",), prefixes=("", "meta_info."),
 )  # fmt: skip
-"""Completions and embeddings too; vLLM, SGLang, TensorRT-LLM, Mistral, Kimi, Zhipu, MiniMax, OpenRouter, LiteLLM."""
+"""Dialect of embeddings too; vLLM, SGLang, TensorRT-LLM, Mistral, Kimi, Zhipu, MiniMax, OpenRouter, LiteLLM."""
 CHAT_CACHE_BESIDE: Final = replace(
     CHAT, name="OpenAI chat with the cache beside the prompt", needs=("prompt_tokens", "total_tokens"),
     input=("prompt_tokens", CHAT.cache_read, CHAT.cache_creation),
@@ -126,13 +126,13 @@ CHAT_REASONING_BESIDE: Final = replace(
     CHAT, name="OpenAI chat with reasoning beside the completion", needs=("prompt_tokens", "total_tokens"),
     output=("completion_tokens", REASONING),
 )  # fmt: skip
-"""xAI."""
+"""Dialect of xAI."""
 CHAT_TOOLS_BESIDE: Final = replace(
     CHAT, name="OpenAI chat with tool use beside the prompt",
     needs=("prompt_tokens", "total_tokens", "prompt_tokens_details.tool_use_tokens"),
     input=("prompt_tokens", "prompt_tokens_details.tool_use_tokens"),
 )  # fmt: skip
-"""LiteLLM of a Gemini that searched."""
+"""Dialect of LiteLLM for a Gemini that searched."""
 DEEPSEEK: Final = replace(
     CHAT, name="DeepSeek", needs=("prompt_tokens", "prompt_cache_miss_tokens"),
     input=("prompt_tokens | prompt_cache_hit_tokens + prompt_cache_miss_tokens",),
@@ -143,14 +143,14 @@ RESPONSES: Final = Dialect(
     output=("output_tokens | x_details[].output_tokens",), cache_read=READ, cache_creation=WRITTEN, reasoning=REASONING,
     total="total_tokens | x_details[].total_tokens", within_input=(*WITHIN_INPUT, *KINDS[1:]), within_output=WITHIN_OUTPUT,
 )  # fmt: skip
-"""Images and Realtime too; DashScope."""
+"""Dialect of images and Realtime too; DashScope."""
 RESPONSES_CACHE_ON_TOP: Final = replace(
     RESPONSES, name="Anthropic's names with the cache inside the input", needs=("input_tokens", "total_tokens"),
     cache_read=_any(READ, READ_ON_TOP), cache_creation=_any(WRITTEN, WRITTEN_ON_TOP),
 )  # fmt: skip
 
 COMPACTED: Final = "compactions[]"
-"""Iterations of Anthropic that shortened the context: billed, and in none of the counts beside them."""
+"""Path of Anthropic's iterations that shortened the context: billed, and in none of the counts beside them."""
 _ANTHROPIC_READ: Final = "cache_read_input_tokens | iterations[].cache_read_input_tokens"
 _ANTHROPIC_WRITTEN: Final = _any(
     WRITTEN_ON_TOP, "iterations[].cache_creation_input_tokens", _lifetimes("iterations[].cache_creation")
@@ -215,7 +215,7 @@ VERCEL: Final = Dialect(
     cache_read=f"{_PARTS[1]} | cachedInputTokens", cache_creation=_PARTS[2],
     reasoning="outputTokenDetails.reasoningTokens | reasoningTokens", total="totalTokens",
 )  # fmt: skip
-"""From its version 6 on; before, its cached tokens were inside of some providers' input and beside that of others."""
+"""Dialect since version 6; before, cached tokens were inside the input of some providers and outside that of others."""
 
 INVOKE: Final = Dialect(
     "Bedrock InvokeModel", needs=("inputTokenCount", "outputTokenCount"),
@@ -243,7 +243,7 @@ LLAMA_CPP: Final = Dialect(
     input=("tokens_evaluated | timings.prompt_n + timings.cache_n",), output=("tokens_predicted | timings.predicted_n",),
     cache_read="timings.cache_n", not_tokens=("tokens_cached", "tokens[]", "id_slot", "index"),
 )  # fmt: skip
-"""`tokens_cached` is what the slot holds afterwards, prompt and answer, not what was read from a cache."""
+"""Dialect without `tokens_cached`, which is what the slot holds afterwards, prompt and answer, not cached input."""
 LLAMA_CPP_WITHOUT_CACHE: Final = replace(
     LLAMA_CPP, name="llama.cpp without cache_n", input=("tokens_evaluated",), cache_read="",
     within_input=("timings.prompt_n",),
@@ -322,7 +322,7 @@ HUNYUAN: Final = Dialect(
 
 
 def _snake(dialect: Dialect) -> Dialect:
-    """The dialect as Python libraries write it: `prompt_token_count` for `promptTokenCount`."""
+    """Return the dialect as Python libraries write it: `prompt_token_count` for `promptTokenCount`."""
     written = re.sub(rb"([a-z])([A-Z])", lambda found: found[1] + b"_" + found[2].lower(), msgspec.json.encode(dialect))
     return replace(msgspec.json.decode(written, type=Dialect), name=f"{dialect.name} in snake_case")
 
@@ -352,4 +352,4 @@ _PROVED: Final = tuple(
 )
 CACHE_INSIDE: Final = (NAMED, *_PROVED)
 CACHE_BESIDE: Final = (NAMED_CACHE_BESIDE, *_PROVED)
-"""Dialects of counts that a mapping names one by one; a stated total goes before what the mapping says of the cache."""
+"""Dialects of counts that a mapping names one by one; a stated total overrules the mapping's claim about the cache."""

@@ -1,10 +1,10 @@
-"""PURE: what a usage object states beside the five counts of a record: its service tier, finer counts, searches, tool calls.
+"""PURE: details of a usage object besides the five counts of a record: service tier, finer counts, searches, tool calls.
 
-The finer counts are parts of those that `metering.token_usage` reads; searches and tool calls are those that the provider
-itself made and counted. A zero states nothing here: gateways fill in names that they do not know.
+The finer counts are parts of the counts that `metering.token_usage` reads; searches and tool calls are those that the
+provider itself made and counted. A zero states nothing here: gateways fill in names that they do not know.
 
-Audio and images are counted as parts of the input that was not cached. An API that counts cached audio in both is read by
-its details of the cache. Where those are missing, and the parts are larger than what contains them, they are unknown.
+Audio and images are counted as parts of the uncached input. For an API whose audio count includes cached audio, its cache
+details are subtracted. If the details are missing, and the parts exceed the count that contains them, they are unknown.
 """
 
 import re
@@ -17,18 +17,18 @@ from metering.record_checks import RecordError
 from metering.usage_dialects import COMPACTED, GIVEN, PRODUCED
 
 Values = Mapping[str, list[Any]]
-"""Every value of a usage object by its path; those of a list together."""
+"""Values of a usage object by path; all items of a list under one path."""
 
 TIERS: Final = ("service_tier", "serviceTier", "trafficType", "traffic_type")
 TEXTS: Final = frozenset({*TIERS, "modality", "ttl"})
 """Last names of texts of a usage object that are read, if they are one word."""
 ONE_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 OTHER_TIER: Final = "(other)"
-"""The tier in place of one that is stated by no word."""
+"""Tier that stands for a stated tier that is not one word."""
 SPEAKS_OF_PARTS: Final = re.compile(r"audio|image|1h|modality|ttl|_calls|_requests|queries|tools_used", re.IGNORECASE)
 UNKNOWN: Final = "unknown"
 PART_COUNTS: Final = "part_counts"
-"""Attribute of a record: `unknown` where finer counts are stated that cannot be parts of its counts."""
+"""Attribute of a record: `unknown` if finer counts are stated that cannot be parts of its counts."""
 
 _PREFIXES: Final = ("", "meta_info.", "usageMetadata.", "usage_metadata.")
 _GEN_AI: Final = "gen_ai.usage.details"
@@ -73,11 +73,11 @@ _MODALITIES: Final = {
         "candidatesTokensDetails", "responseTokensDetails", "candidates_tokens_details", "response_tokens_details"
     ),
 }  # fmt: skip
-"""Gemini's lists of counts by modality."""
+"""Names of Gemini's lists of counts by modality."""
 
 
 def stated_tier(values: Values) -> str | None:
-    """The service tier that a usage object states, None where it states none."""
+    """Return the service tier that a usage object states, None if it states none."""
     for prefix in _PREFIXES:
         for name in TIERS:
             for value in values.get(prefix + name, ()):
@@ -87,7 +87,7 @@ def stated_tier(values: Values) -> str | None:
 
 
 def tier_word(value: object) -> str | None:
-    """A stated tier as a record may have it; None where none is stated.
+    """Return a stated tier as a record may have it; None if none is stated.
 
     >>> tier_word("Flex"), tier_word(None), tier_word("what I asked for")
     ('Flex', None, '(other)')
@@ -98,7 +98,7 @@ def tier_word(value: object) -> str | None:
 
 
 def fitting_parts(parts: Mapping[str, int], counts: Mapping[str, int]) -> dict[str, int]:
-    """The parts that are stated, -1 in place of those that are larger than the count that contains them.
+    """Return the stated parts, with -1 for each part that is larger than the count that contains it.
 
     `counts`: by the names of `TokenUsage`.
 
@@ -120,9 +120,9 @@ def fitting_parts(parts: Mapping[str, int], counts: Mapping[str, int]) -> dict[s
 
 
 def usage_parts(values: Values) -> dict[str, int]:
-    """The counts of `metering.records.DETAIL_COUNTS` that a usage object states.
+    """Return the counts of `metering.records.DETAIL_COUNTS` that a usage object states.
 
-    Raises RecordError where two names of the same count contradict each other.
+    Raises RecordError if two names of one count contradict each other.
     """
     if not _speak_of_parts(frozenset(values)):
         return {}
@@ -144,12 +144,12 @@ def usage_parts(values: Values) -> dict[str, int]:
 
 @lru_cache(maxsize=512)
 def _speak_of_parts(paths: frozenset[str]) -> bool:
-    """Whether an object of these paths may state any: a gateway sends the same few shapes over and over."""
+    """Return True if an object of these paths may state parts, cached: a gateway sends the same few shapes over and over."""
     return any(SPEAKS_OF_PARTS.search(path) for path in paths)
 
 
 def _one_hour(values: Values) -> int:
-    """Tokens written to a cache of one hour: of Anthropic's names, or of Bedrock's list by lifetime."""
+    """Return the tokens written to a cache of one hour, from Anthropic's names or Bedrock's list by lifetime."""
     compacted = sum(_whole(value) for value in values.get(f"{COMPACTED}.cache_creation.ephemeral_1h_input_tokens", ()))
     lifetimes, written = values.get("cacheDetails[].ttl", ()), values.get("cacheDetails[].inputTokens", ())
     listed = (
@@ -160,7 +160,7 @@ def _one_hour(values: Values) -> int:
 
 
 def _kind(values: Values, modality: str, names: Iterable[str], side: str) -> int:
-    """The tokens of a modality, by their names or in Gemini's lists."""
+    """Return the tokens of a modality, by their names or from Gemini's lists."""
     listed = 0
     for place in (prefix + name for prefix in _PREFIXES for name in _MODALITIES[side]):
         kinds = values.get(f"{place}[].modality", ())
@@ -171,7 +171,7 @@ def _kind(values: Values, modality: str, names: Iterable[str], side: str) -> int
 
 
 def _agreed(values: Values, names: Iterable[str]) -> int:
-    """The one count that these names state, 0 where none does.  Raises RecordError where they contradict each other."""
+    """Return the one count that these names state, 0 if none does.  Raises RecordError if they contradict each other."""
     stated: dict[str, int] = {}
     for path in (prefix + name for name in names for prefix in _PREFIXES):
         count = sum(_whole(value) for value in values.get(path, ()))
@@ -185,7 +185,7 @@ def _agreed(values: Values, names: Iterable[str]) -> int:
 
 
 def _by_last_name(values: Values, names: Iterable[str]) -> int:
-    """The sum of what these names count; one that stands at several places is counted once, and must be the same there."""
+    """Sum the counts of these names; a name that occurs at several places is counted once, and must be the same there."""
     total = 0
     for name in names:
         paths = [path for path in values if path.rpartition(".")[2] == name]
@@ -194,6 +194,6 @@ def _by_last_name(values: Values, names: Iterable[str]) -> int:
 
 
 def _whole(value: Any) -> int:
-    """A count; 0 for what is none, which whoever reads the classes of the object refuses."""
+    """Return a count; 0 for an invalid one, which the reader of the token classes refuses."""
     is_count = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1 and value >= 0
     return int(value) if is_count else 0
