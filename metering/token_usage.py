@@ -1,8 +1,8 @@
 """Token classes of the contract from usage objects of the model APIs; no other module reads usage objects.
 
 Every API counts differently: OpenAI's details are parts of its totals, Anthropic's input leaves both cache classes out,
-vLLM and SGLang report no cache counts unless they are started so. `metering.usage_dialects` lists how each names and adds its
-counts. Here they all become one shape, in which `input_tokens` is all input and `output_tokens` all output.
+vLLM and SGLang report no cache counts unless they are started so. `metering.usage_dialects` lists how each names and adds
+its counts. Here they all become one shape, in which `input_tokens` is all input and `output_tokens` all output.
 
 **Nothing is guessed.** A usage object is refused, for quarantine, unless one dialect explains all of it:
 
@@ -159,7 +159,7 @@ def with_parts(classes: TokenClasses, usage: Mapping[str, Any]) -> TokenClasses:
 
 
 def _apart(usage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Separate Anthropic's compactions from the counts that leave them out, and drop the raw copy of another usage object."""
+    """Separate Anthropic's compactions from the counts that leave them out, and drop a raw copy of another usage object."""
     iterations = usage.get("iterations")
     if isinstance(iterations, list) and all(isinstance(item, Mapping) for item in iterations):
         apart = [item for item in iterations if item.get("type") == COMPACTION]
@@ -193,8 +193,8 @@ def classes_by_name(
 
 
 def without_texts(usage: Any, depth: int = MAX_DEPTH) -> Any:
-    """Return the usage object for quarantine: numbers under their names, and of texts only those written as numbers, the type
-    `compaction`, and words that state a tier, a modality or a lifetime.
+    """Return the usage object for quarantine: numbers under their names, and of texts only those written as numbers, the
+    type `compaction`, and words that state a tier, a modality or a lifetime.
 
     Every other value stays visible as the number -1, which no dialect accepts, or as an empty text.
 
@@ -479,7 +479,7 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _step(name: str, place: int) -> str:
-    """Return a field's name as part of a path; a name that may hold content is withheld, with a mark if it speaks of usage."""
+    """Return a field's name as part of a path; a name that may hold content is withheld, marked if it speaks of usage."""
     if NUMBER_PATH.match(name):
         return name
     return f"(withheld-{place})" if SPEAKS_OF_USAGE.search(name) else f"({place})"

@@ -1,6 +1,6 @@
-"""The meter of a Kubernetes cluster: who held which accelerators for how long, exact through crashes and outages.
+"""Meter of a Kubernetes cluster: which pods held which accelerators for how long, exact through crashes and outages.
 
-`objects` reads what the API server sends, `api` asks it, `stream` lists and then watches. `store` keeps on disk every
-hold and how far each stream was read, in one transaction with what is to be reported about it; `agent` joins them. The rules
-of holds are not here: `metering.allocation`, `metering.requests`, `metering.accelerators`.
+`objects` decodes what the API server sends, `api` sends the requests, `stream` lists and then watches. `store` keeps on disk
+every allocation and how far each stream was read, in one transaction with the reports about it; `agent` joins them. The
+rules of allocations are elsewhere: `metering.allocation`, `metering.requests`, `metering.accelerators`.
 """

@@ -1,8 +1,8 @@
-"""Steps of the streams -> holds on disk -> reports in the spool.
+"""Agent that turns steps of the streams into allocations on disk, and allocations into reports in the spool.
 
-Every step is applied in one transaction with the version that it reaches. Reports are made from what is on disk, and
-only while nothing waits in the spool: the durable state of holds is the queue, so an outage of any length costs the disk
-no more than one row per pod. Reports contain states, not changes: to send one twice changes nothing.
+Every step is applied in one transaction with the version that it reaches. Reports are made from the state on disk, and only
+while the spool is empty: the durable allocations are the queue, so an outage of any length costs the disk no more than one
+row per pod. Reports contain states, not changes: to send one twice changes nothing.
 """
 
 import logging
@@ -43,25 +43,25 @@ log = logging.getLogger(__name__)
 CLAIM_KINDS: Final = (CLAIMS, SLICES)
 BODY_RECORDS: Final = 1000
 KEEP_GONE: Final = timedelta(days=1)
-"""How long an ended pod is remembered after its object vanished, so that an event that comes late cannot reopen it."""
+"""Time for which an ended pod is remembered after its object vanished, so that a late event cannot reopen it."""
 NODE_PATIENCE: Final = timedelta(minutes=2)
-"""How long a pod waits for its node to be seen and described, and for its start to be reported, before it is reported
-without. On a node that has just come, pods are bound within a second of its devices, and the labels that say how those are
-shared come up to a minute later.
+"""Longest wait of a pod until its node is seen and described, and its start reported, before the pod is reported without.
+On a new node, pods are bound within a second of its devices, and the labels that say how those are shared come up to a
+minute later.
 """
 OF_SLURM: Final = (
     "Slurm accounts for pods as well: if its jobs are reported too, both are billed. Say --slurm-pods leave-out, or count "
     "where nobody reports the jobs"
 )
 READ_LATE: Final = (Rule.DELETED_SEEN, Rule.TERMINAL_SEEN)
-"""Ends of which only the reading is known: read late, they may lie anywhere in the time before."""
+"""Ends whose instant is the agent's reading: read late, they may lie anywhere in the time before."""
 
 
 class Agent:
-    """Applies steps and reports.
+    """Agent of one cluster: applies steps of the streams, and puts reports into the spool.
 
-    `connection`: the state file, which the spool shares; `look_around` asks for what is beside a pod; `name` and
-    `version` describe the agent to the platform.
+    `connection`: the state file, which the spool shares; `look_around` looks up a pod's surroundings; `name` and `version`
+    describe the agent to the platform.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Agent:
         self._pods_went_back = False
 
     def apply(self, kind: str, step: Step) -> None:
-        """Take one step of the stream of `pods` or `nodes`; durable when this returns."""
+        """Apply one step of a stream (`pods`, `nodes`, `claims`, `slices`); durable when this returns."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             if isinstance(step, ListBegins):
@@ -103,7 +103,7 @@ class Agent:
                 self._changes(kind, step)
 
     def _age(self, kind: str) -> None:
-        """Versions are counted from an earlier one again: what is known becomes older than whatever comes."""
+        """Make all known objects older than any that comes: the server counts versions from an earlier one again."""
         self.store.age(kind)
         self.claims.kept.age(kind)
         self._pods_went_back |= kind == "pods"
@@ -148,14 +148,14 @@ class Agent:
         self._listed(kind, step)
 
     def _listed(self, kind: str, step: ListEnds) -> None:
-        """The watch begins at the list, or goes on where it was: then what it has not reported yet is still to come."""
+        """Note where the watch continues: at the list, or, if it had not broken, at its own version."""
         synced_at = self.store.cursor(kind).synced_at if step.goes_on_from else step.asked_at
         self.store.reached(kind, step.goes_on_from or step.version, synced_at, listed=True)
 
     def _note_unwatched(self, step: ListEnds) -> datetime | None:
-        """A list at which the watch begins anew: pods that came and went since it broke were seen by nobody.
+        """Note the time since the watch broke as unwatched: no watch saw the pods that came and went in it.
 
-        Up to when it was current; None where it goes on, or never was.
+        Return when the watch was last current; None if it goes on, or never was current.
         """
         self.store.begin_watching(step.answered_at)
         synced_at = self.store.cursor("pods").synced_at
@@ -194,7 +194,7 @@ class Agent:
             self.store.note_unwatched(late_since, step.received_at)
 
     def _read(self, pod: Pod, at: datetime) -> SeenPod | None:
-        """The pod if it requests anything that is billed; what cannot be read is a problem that is reported."""
+        """Return the pod if it requests anything that may be billed; note an unreadable pod as a problem."""
         try:
             found = seen_pod(pod, self.scope.aliases)
         except (msgspec.DecodeError, RequestError) as error:
@@ -213,7 +213,7 @@ class Agent:
         return found if counted or unknown or found.facts.claims.counted else None
 
     def _observe(self, pod: SeenPod, observation: Observation, number: int) -> Ending | None:
-        """Add what was seen of a pod; how it ended, where this ended it."""
+        """Add an observation of a pod; return its ending if the observation ended it."""
         row = self.store.pod(pod.facts.uid)
         if isinstance(observation, PodSnapshot) and not observation.terminal and self._had_ended(pod, observation, row):
             text = "had ended and is there again: what it holds from now on is not metered"
@@ -224,8 +224,9 @@ class Agent:
         return self._fold(row, observation, pod.facts, pod.version, number)
 
     def _had_ended(self, pod: SeenPod, observation: PodSnapshot, row: PodRow | None) -> bool:
-        """Whether a pod that is there had ended: its cluster went back to before that. If it is forgotten since, the agent
-        does not know it though it watched when the pod was bound.
+        """Return True if a pod that is there had ended, because its cluster was restored to an earlier state.
+
+        An ended pod may be forgotten since: then a pod that was bound while the agent watched, but is unknown, had ended.
         """
         if row is not None:
             return row.ended and pod.version > row.history[-1].version
@@ -236,7 +237,7 @@ class Agent:
     def _fold(
         self, row: PodRow | None, observation: Observation, facts: PodFacts, version: int, number: int
     ) -> Ending | None:
-        """Add an observation to what is known of a pod; how it ended, if it did."""
+        """Add an observation to the known history of a pod; return the ending, if there is one."""
         history = remember(_seen_again(row), observation) if row else (observation,)
         hold = hold_of(history, facts.created_at)
         if hold is None:
@@ -262,7 +263,7 @@ class Agent:
         return hold.ending
 
     def _describe(self, facts: PodFacts, hold: Hold, at: datetime) -> tuple[GpuAllocation, ...] | None:
-        """What identifies the pod's allocations, once its node, its start and what is around it are known or waited for."""
+        """Return a pod's allocations once node, start and surroundings are known, or were waited for; else None."""
         node = self.store.node(hold.node)
         waited = at - hold.start > NODE_PATIENCE
         undescribed = node is None or any(not is_discovered(name, node.labels) for name in facts.requests)
@@ -292,7 +293,7 @@ class Agent:
         self._node(event.object, at, number)
 
     def _node(self, node: Node, at: datetime, number: int) -> None:
-        """A node that is explained while it is new has been so from its start: nothing of it was reported yet."""
+        """Continue the capacity of a node; labels that explain a new node's devices apply from its start."""
         labels, version = node.metadata.labels or {}, int(node.metadata.resource_version)
         known, now = self._offered(node.metadata.name), offers(node, at, self.scope)
         explained = {
@@ -306,7 +307,7 @@ class Agent:
         self.claims.offer([node.metadata.name], at)
 
     def _is_unexplained(self, row: CapacityRow, at: datetime) -> bool:
-        """Whether labels may still come that explain what a node offers, which is not reported until then."""
+        """Return True if labels may still come that explain a node's units, which are not reported until then."""
         node = self.store.node(row.node) if row.until is None and at - row.start <= NODE_PATIENCE else None
         return node is not None and not is_discovered(row.resource, node.labels)
 
@@ -315,17 +316,17 @@ class Agent:
         self.store.node_left(name)
 
     def _offered(self, name: str) -> dict[str, CapacityRow]:
-        """What the node itself offers now; slices report what it offers to claims."""
+        """Return the node's own offer now, without its offer to claims, which slices report."""
         return {key: row for key, row in self.store.open_capacity(name).items() if not key.startswith(CLAIMED)}
 
     def refused(self, kind: str, error: ApiError, at: datetime) -> None:
-        """What a stream cannot read for lack of rights: a problem that blocks the close, not only a line of a log."""
+        """Note missing rights to read a stream as a problem, which blocks the close and is not only a line of a log."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             self.store.note_problem(f"reading {kind}", str(error), at)
 
     def listed_unreadable(self, complaints: Iterable[Complaint], at: datetime) -> None:
-        """What an independent list cannot read either: no watch says again of a pod that does not change."""
+        """Note objects that an independent list cannot read either: no watch reports an unchanged pod again."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             self._complain("pods", complaints, at)
@@ -336,9 +337,9 @@ class Agent:
             self.store.note_problem(subject, text, at)
 
     def scanned(self, difference: Difference) -> None:
-        """Keep what a scan found, the difference of nothing as well; durable when this returns.
+        """Keep the result of a scan, also without a difference; durable when this returns.
 
-        What is remembered of pods that are long gone is dropped with it: a watch may go on for ever without a list.
+        Forget pods that are long gone as well: a watch may go on for ever without a list, which else forgets them.
         """
         self.reconciliation = difference
         with self._connection:
@@ -350,10 +351,10 @@ class Agent:
             self.claims.kept.forget(difference.at - KEEP_GONE)
 
     def report(self, now: datetime, *, refresh: bool) -> int | None:
-        """Put what is new into the spool, with the watermark; with `refresh` also how far open holds were seen.
+        """Put news and the watermark into the spool; with `refresh` also how far open allocations were seen.
 
-        The number of allocation records; None while the last reports are still waiting to be delivered, or before the first
-        list is complete: nothing can be reported yet. What is not reported now is reported later.
+        Return the number of allocation records; None while earlier reports wait to be delivered, or before the first list is
+        complete, when nothing can be reported yet. News that are not reported now are reported later.
         """
         if len(self.spool):
             return None
@@ -396,11 +397,12 @@ class Agent:
         return count
 
     def _put_allocations(self, pods_until: datetime, *, refresh: bool) -> int:
-        """Put records of pods with news; how many. No more than one body of them is in memory at any time."""
+        """Put the records of pods with news and return their number; at most one body of them is in memory at any time."""
         records: list[GpuAllocation] = []
         reported: list[str] = []
         watermark, count = pods_until, 0
         for row in self.store.unreported(everything=refresh):
+            # The watermark must not pass a pod that waits: the platform would take its absence for no usage.
             waits = row.records is None or self.claims.waits(row.uid, row.facts.claims, row.first_seen)
             if waits:
                 watermark = min(watermark, row.first_seen)
@@ -417,14 +419,14 @@ class Agent:
         return count
 
     def _records(self, row: PodRow, until: datetime) -> list[GpuAllocation]:
-        """What is known of a pod by now."""
+        """Return the reports of a pod as known by now."""
         found = [report_of(record, until, row.ending) for record in row.records or ()]
         if not row.facts.claims.counted:
             return found
         return found + self.claims.allocations(row.uid, row.ending, until)
 
     def _put_body(self, records: Sequence[GpuAllocation], watermark: datetime | None) -> None:
-        """Up to a thousand records; the watermark is in the last body, for all of them."""
+        """Put one body of up to a thousand records; the last body has the watermark, which covers all."""
         body: dict[str, Any] = {"agent": self.info(), "allocations": [_slim(record) for record in records]}
         if watermark is not None:
             body["watermark"], body["watched_since"] = watermark, self.store.watched_since()
@@ -435,7 +437,7 @@ class Agent:
         self.spool.put("usage/gpu-allocations", msgspec.json.encode(body))
 
     def info(self) -> dict[str, Any]:
-        """Who reports, and what it could not meter."""
+        """Return the description of the agent, with all that it could not meter."""
         info: dict[str, Any] = {"name": self._name, "cluster": self.scope.cluster, "version": self._version}
         if unknown := {name: note for name, note in self.store.unknown_resources().items() if self.scope.is_unknown(name)}:
             info["unknown_resources"] = unknown
@@ -449,13 +451,13 @@ class Agent:
 
 
 def _slim(record: msgspec.Struct) -> dict[str, Any]:
-    """Fields that say something; a null end and a null share say something too."""
+    """Return the fields that are not null, and a null end or share, which state something too."""
     fields = msgspec.to_builtins(record, str_keys=True)
     return {name: value for name, value in fields.items() if value is not None or name in ("ended_at", "device_fraction")}
 
 
 def _seen_again(row: PodRow) -> tuple[Observation, ...]:
-    """The history with the last sight of a pod that had not changed."""
+    """Return the history with the last sighting of a pod that had not changed."""
     snapshots = [item for item in row.history if isinstance(item, PodSnapshot)]
     if not snapshots or row.ended or row.seen <= snapshots[-1].observed_at:
         return row.history

@@ -1,6 +1,6 @@
-"""The Kubernetes API over HTTP: addresses, TLS and credentials as the official client finds them, bodies as raw bytes.
+"""Client of the Kubernetes API over HTTP: address, TLS and credentials as in the official client, bodies as raw bytes.
 
-Nothing is retried here: every failure says what it was, and the stream above decides how to go on.
+Requests are not retried here: every failure has its own exception, and the stream above decides how to go on.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,23 +20,23 @@ from metering.k8s.objects import Failure, failure_of
 LIST_TIMEOUT_S: Final = 60.0
 CONNECT_TIMEOUT_S: Final = 10.0
 CREDIBLE_SKEW: Final = timedelta(seconds=2)
-"""The Date header is whole seconds and some milliseconds old; less than this is no skew."""
+"""Largest offset that counts as none: the Date header is whole seconds and some milliseconds old."""
 
 
 class ApiError(Exception):
-    """The API server did not answer as asked."""
+    """Failure of a request: the API server did not answer as asked."""
 
 
 class VersionGoneError(ApiError):
-    """410: the version is older than the server's history; list again."""
+    """Status 410: the version is older than the server's history; list again."""
 
 
 class VersionsWentBackError(VersionGoneError):
-    """The server is at an earlier version than one that it reported: its store was restored from a backup; list again."""
+    """Version of the server that is before one that it reported: its store was restored from a backup; list again."""
 
 
 class ThrottledError(ApiError):
-    """429 or 503 with the wait that the server asks for, in seconds where it says one."""
+    """Status 429 or 503, with the wait in seconds that the server asks for, if it names one."""
 
     def __init__(self, message: str, retry_after_s: float | None) -> None:
         super().__init__(message)
@@ -44,11 +44,11 @@ class ThrottledError(ApiError):
 
 
 class UnreachableError(ApiError):
-    """No connection, a broken one, or one that was silent for too long."""
+    """Missing, broken or silent connection."""
 
 
 class RefusedError(ApiError):
-    """401, 403, 404 and the like: credentials, RBAC or the address are wrong; somebody has to look."""
+    """Status 401, 403, 404 and the like: credentials, RBAC or the address are wrong, and a person must look."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -56,9 +56,9 @@ class RefusedError(ApiError):
 
 
 class ClusterClock:
-    """The agent's clock, corrected to that of the API server.
+    """Clock of the agent, corrected to that of the API server.
 
-    Holds begin on the API server's clock. An agent whose clock runs ahead would disbelieve true ends and report times
+    Allocations begin on the API server's clock. An agent whose clock runs ahead would disbelieve true ends and report times
     of the future; one that runs behind would end pods before they began.
     """
 
@@ -67,11 +67,11 @@ class ClusterClock:
         self.skew = timedelta(0)
 
     def now(self) -> datetime:
-        """The time on the API server's clock, as far as it is known."""
+        """Return the time on the API server's clock, as far as it is known."""
         return self._now() + self.skew
 
     def hear(self, date: str | None) -> None:
-        """Take note of a Date header (RFC 9110, 6.6.1)."""
+        """Correct the clock by a Date header (RFC 9110, 6.6.1)."""
         try:
             date_sent = parsedate_to_datetime(date) if date else None
         except ValueError:
@@ -84,7 +84,7 @@ class ClusterClock:
 
 
 class Api:
-    """Requests to one API server.  Raises ApiError, of the kind that says how to go on."""
+    """Requests to one API server.  Raises ApiError, of the subclass that decides how to go on."""
 
     def __init__(self, configuration: Any, clock: ClusterClock, *, silence_s: float = 90.0) -> None:
         self._client = official.ApiClient(configuration)
@@ -94,21 +94,21 @@ class Api:
         self.clock = clock
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close all connections."""
         self._pool.clear()
 
     def get(self, path: str, parameters: Mapping[str, str]) -> bytes:
-        """The body of one answer."""
+        """Return the body of one answer."""
         with self._answer("GET", path, parameters, LIST_TIMEOUT_S) as response:
             return bytes(response.read())
 
     def send(self, method: str, path: str, body: Mapping[str, Any]) -> bytes:
-        """Write an object of the agent's own (its Lease)."""
+        """Write an object of the agent's own (its Lease); return the answer's body."""
         with self._answer(method, path, {}, LIST_TIMEOUT_S, msgspec.json.encode(body)) as response:
             return bytes(response.read())
 
     def lines(self, path: str, parameters: Mapping[str, str]) -> Iterator[list[bytes]]:
-        """Lines of a watch, as many at a time as have come; ends where the server ends it.
+        """Yield lines of a watch, as many at a time as have come; ends where the server ends the watch.
 
         Bookmarks come once a minute: a stream that is silent for longer than `silence_s` is dead, though its
         connection may look alive for ever.
@@ -154,14 +154,14 @@ class Api:
 
 
 def _give_back(response: Any) -> None:
-    """A connection that was read to its end is used again; any other is cut."""
+    """Release a connection for reuse if its answer was read to the end; else close it."""
     if response.closed or getattr(response, "_fp", None) is None or not response.isclosed():
         response.close()
     response.release_conn()
 
 
 def error_of(path: str, status: int, body: bytes, retry_after_s: float | None = None) -> ApiError:
-    """The error behind a status: an HTTP answer's, or that of an ERROR event in a watch."""
+    """Return the error for a status, of an HTTP answer or of an ERROR event in a watch."""
     try:
         failure = failure_of.decode(body)
     except msgspec.DecodeError:
@@ -177,9 +177,9 @@ def error_of(path: str, status: int, body: bytes, retry_after_s: float | None = 
 
 
 def configuration_of(kubeconfig: str | None, context: str | None = None) -> Any:
-    """Where the API server is and how to speak to it: a kubeconfig, or the service account of the agent's own pod.
+    """Return address and credentials of the API server: from a kubeconfig, or the service account of the agent's own pod.
 
-    Raises kubernetes.config.ConfigException where neither is there.
+    Raises kubernetes.config.ConfigException if neither is there.
     """
     configuration = official.Configuration()
     if kubeconfig:

@@ -1,7 +1,7 @@
-"""PURE: what a node offers, and how its record continues when it is seen again.
+"""PURE: capacity of a node, and the continuation of its record when it is seen again.
 
-An interval lasts while product, quantity and condition stay the same, so that a node that nothing happens to is one row
-whose `until` moves on.
+An interval lasts while product, quantity and condition stay the same, so that an unchanged node is one row whose `until`
+moves on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,32 +26,33 @@ from metering.shared_devices import ShareUnknownError, registered_product, share
 from metering.shares import CARD, unread_states
 
 CLAIMED: Final = "dra/"
-"""How resources begin that are offered to claims: ResourceSlices report them, not nodes."""
+"""Prefix of resources that are offered to claims: ResourceSlices report them, not nodes."""
 
 
 NOT_YET_KNOWN: Final = -1
-"""Quantity of what a node offers before labels say how many devices it is; it is not reported."""
+"""Quantity of a node's offer before labels say how many devices it is; such a row is not reported."""
 
 
 def node_facts(node: Node, aliases: Mapping[str, str] = NO_ALIASES) -> NodeFacts:
-    """Labels and extended resources of a node, and the annotations in which it lists the devices that it shares."""
+    """Return labels and extended resources of a node, and the annotations in which it lists the devices that it shares."""
     annotations = node.metadata.annotations or {}
     listed = {name: text for name, text in annotations.items() if NODE_REGISTERS.fullmatch(name)}
     return NodeFacts(node.metadata.labels or {}, node_quantities(node.status.capacity, aliases), listed)
 
 
 def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
-    """What the node offers from `at` on, by resource, in units of the ledger.
+    """Return the node's offer from `at` on, by resource, in units of the ledger.
 
-    Units that several pods share are counted as the devices behind them: allocations are fractions of those. What a
-    node has but cannot allocate (unhealthy devices) is no capacity. Where nobody says how many devices are behind the
-    units, nothing is offered: the capacity is unknown, and slots are never taken for devices. A node that offers MIG slices
-    under names of their own is counted in cards.
+    Units that several pods share are counted as the devices behind them: allocations are fractions of those. Devices that a
+    node has but cannot allocate (unhealthy ones) are no capacity. Where the number of devices behind the units is unknown,
+    nothing is offered: slots are never taken for devices. A node that offers MIG slices under names of their own is counted
+    in cards.
     """
     facts = node_facts(node, scope.aliases)
     condition = node_condition(node)
     found: dict[str, CapacityRow] = {}
     allocatable = node_quantities(node.status.allocatable, scope.aliases)
+    # A node that offers the same chips under several names would count twice; only the first name of SAME_CHIPS counts.
     again = {name for names in SAME_CHIPS for name in [name for name in names if name in allocatable][1:]}
     mixed = mixed_resources(facts.capacity) - scope.extra_resources.keys()
     if CARD in mixed and (cards := cards_of_mixed(facts, allocatable)) is not None:
@@ -74,7 +75,7 @@ def offers(node: Node, at: datetime, scope: Scope) -> dict[str, CapacityRow]:
 
 
 def devices_behind(resource: str, units: int, node: NodeFacts) -> int | None:
-    """Units of the ledger behind a node's allocatable units: those of a slice's own name, else devices."""
+    """Return the ledger units behind a node's allocatable units: named slices, else devices; None if unknown."""
     try:
         listed = shared_devices(resource_row(resource), node)
     except ShareUnknownError:
@@ -91,7 +92,7 @@ def devices_behind(resource: str, units: int, node: NodeFacts) -> int | None:
 def capacity_records(
     rows: Iterable[CapacityRow], nodes_until: datetime, slices_until: datetime | None, scope: Scope
 ) -> list[NodeCapacity]:
-    """Records of intervals; an open one reaches to where the stream that reports it was read. Empty ones are left out."""
+    """Return records of intervals; an open one reaches to where its stream was read. Empty ones are left out."""
     return [
         NodeCapacity(
             scope.cluster, row.node, row.accelerator, row.resource, row.quantity, row.start, until, row.condition or None

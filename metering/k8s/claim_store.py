@@ -1,7 +1,7 @@
-"""What the agent knows of dynamic resource allocation, on disk beside the holds and on their connection.
+"""State of dynamic resource allocation on disk: tables beside those of the pods, on the same connection.
 
 A claim that was generated for a pod vanishes with it, and is read on another stream than the pod. So the content of a claim
-is kept for each pod that it was ever reserved for, and a device is known for ever. Instants are whole microseconds since
+is kept for each pod that it was ever reserved for, and a device is kept for ever. Instants are whole microseconds since
 1970.
 """
 
@@ -48,7 +48,7 @@ CREATE INDEX IF NOT EXISTS piece_pod ON piece (pod_uid);
 
 
 class Settled(IntEnum):
-    """How far a pod's claims are settled: not known; known; known, and given back."""
+    """Progress of a pod's claims: not known; known; known, and given back."""
 
     NOT = 0
     KNOWN = 1
@@ -56,14 +56,14 @@ class Settled(IntEnum):
 
 
 class ClaimedHold(msgspec.Struct, frozen=True):
-    """What a pod holds through claims. `base`: the allocation as it is reported, but for what differs between parts."""
+    """Devices that a pod holds through claims. `base`: the pod's allocation without the fields that differ between parts."""
 
     base: GpuAllocation
     parts: tuple[ClaimedDevices, ...]
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """When a pod held a claim; `end` is None while it does."""
+    """Time for which a pod held a claim; `end` is None while it does."""
 
     claim: str
     pod: str
@@ -72,7 +72,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def _fraction(kind: type, text: str) -> Fraction:
-    """A share or a capacity, which is written numerator/denominator."""
+    """Decode a share or a capacity, which is written numerator/denominator."""
     return Fraction(text)
 
 
@@ -85,19 +85,19 @@ _record: Final = msgspec.json.Decoder(GpuAllocation)
 
 
 class ClaimStore:
-    """Statements over the tables of claims; transactions are the caller's."""
+    """Statements over the tables of claims; the caller opens and commits transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         connection.executescript(SCHEMA)
 
     def age(self, kind: str) -> None:
-        """Make what is known of claims or slices older than every version."""
+        """Make all known claims or slices older than every version."""
         if kind in ("claims", "slices"):
             self.connection.execute(f"UPDATE {'reservation' if kind == 'claims' else 'slice'} SET version = -1")  # noqa: S608
 
     def put_reservations(self, claim: Claim, version: int, seen_at: datetime) -> None:
-        """Keep what the claim says for each pod that it is reserved for; the latest version stays."""
+        """Keep a claim for each pod that it is reserved for; the latest version stays."""
         body = _encode(claim)
         self.connection.executemany(
             """INSERT INTO reservation VALUES (?, ?, ?, ?, ?) ON CONFLICT (pod_uid, claim) DO UPDATE
@@ -106,12 +106,12 @@ class ClaimStore:
         )
 
     def reservations(self, pod_uid: str) -> dict[str, Claim]:
-        """Claims that were ever reserved for a pod, by name."""
+        """Return the claims that were ever reserved for a pod, by name."""
         rows = self.connection.execute("SELECT claim, body FROM reservation WHERE pod_uid = ?", (pod_uid,))
         return {name: _claim.decode(body) for name, body in rows.fetchall()}
 
     def others(self, pod_uid: str, namespace: str, name: str) -> list[tuple[str, Claim]]:
-        """Other pods for which a claim of that name was ever reserved, and its content then."""
+        """Return other pods for which a claim of that name was ever reserved, and its content then."""
         rows = self.connection.execute(
             "SELECT pod_uid, body FROM reservation WHERE claim = ? AND pod_uid <> ? ORDER BY pod_uid", (name, pod_uid)
         )
@@ -119,7 +119,7 @@ class ClaimStore:
         return [(uid, claim) for uid, claim in found if claim.metadata.namespace == namespace]
 
     def put_slice(self, name: str, version: int, list_number: int, offer: SliceOffer) -> set[str]:
-        """Write a slice as it is now; the nodes whose offer may have changed. One that was overtaken changes nothing."""
+        """Write a slice unless a later version is known; return the nodes whose offer may have changed."""
         before = self.connection.execute("SELECT version, node FROM slice WHERE name = ?", (name,)).fetchone()
         if before and before[0] > version:
             return set()
@@ -129,22 +129,22 @@ class ClaimStore:
         return {offer.node} | ({before[1]} if before else set())
 
     def slice_gone(self, name: str) -> set[str]:
-        """A slice is no longer there; the nodes whose offer has changed."""
+        """Delete a slice that vanished; return the nodes whose offer has changed."""
         rows = self.connection.execute("DELETE FROM slice WHERE name = ? RETURNING node", (name,)).fetchall()
         return {node for (node,) in rows}
 
     def absent_slices(self, list_number: int) -> set[str]:
-        """Drop slices that a list did not contain; the nodes whose offer has changed."""
+        """Delete slices that a list did not contain; return the nodes whose offer has changed."""
         rows = self.connection.execute("DELETE FROM slice WHERE list < ? RETURNING node", (list_number,)).fetchall()
         return {node for (node,) in rows}
 
     def slices(self, node: str) -> list[SliceOffer]:
-        """What the present slices of a node offer."""
+        """Return the offers of a node's present slices."""
         rows = self.connection.execute("SELECT offer FROM slice WHERE node = ?", (node,)).fetchall()
         return [_offer.decode(offer) for (offer,) in rows]
 
     def put_devices(self, devices: Devices, generation: int) -> None:
-        """Keep devices as they are in a generation of their pool; of a device the latest stays."""
+        """Keep devices as they are in a generation of their pool; the latest generation stays."""
         rows = [(*place, generation, _encode(device)) for place, device in devices.items()]
         self.connection.executemany(
             """INSERT INTO device VALUES (?, ?, ?, ?, ?) ON CONFLICT (driver, pool, name) DO UPDATE
@@ -153,7 +153,7 @@ class ClaimStore:
         )
 
     def devices(self, places: Iterable[Place]) -> Devices:
-        """Those of the devices that are known."""
+        """Return those of the devices that are known."""
         found: dict[Place, Device] = {}
         for place in places:
             row = self.connection.execute(
@@ -164,11 +164,11 @@ class ClaimStore:
         return found
 
     def add_claimant(self, pod_uid: str) -> None:
-        """A pod has claims; what they are is not known yet."""
+        """Note that a pod has claims whose content is not known yet."""
         self.connection.execute("INSERT OR IGNORE INTO claimant VALUES (?, ?, NULL)", (pod_uid, Settled.NOT))
 
     def unsettled(self) -> list[tuple[str, bool]]:
-        """Pods whose claims are not all known, or that have ended since they were, and whether they are known."""
+        """Return pods whose claims are not all known, or that ended since; with True for those whose claims are known."""
         rows = self.connection.execute(
             """SELECT pod_uid, settled FROM claimant JOIN pod ON uid = pod_uid
                WHERE settled = ? OR (settled = ? AND ended = 1) ORDER BY version, uid""",
@@ -177,12 +177,12 @@ class ClaimStore:
         return [(uid, settled != Settled.NOT) for uid, settled in rows.fetchall()]
 
     def claimed(self, pod_uid: str) -> ClaimedHold | None:
-        """What is known of what a pod holds through claims; None where that is nothing yet."""
+        """Return the known devices that a pod holds through claims; None if there are none yet."""
         row = self.connection.execute("SELECT claimed FROM claimant WHERE pod_uid = ?", (pod_uid,)).fetchone()
         return _claimed.decode(row[0]) if row and row[0] is not None else None
 
     def put_claimed(self, pod_uid: str, claimed: ClaimedHold, *, whole: bool) -> None:
-        """Keep what a pod holds through claims since its hold began; `whole`: this is all of it."""
+        """Keep the devices that a pod holds through claims since its allocation began; `whole`: these are all of them."""
         settled = Settled.KNOWN if whole else Settled.NOT
         self.connection.execute(
             "UPDATE claimant SET settled = ?, claimed = ? WHERE pod_uid = ?", (settled, _encode(claimed), pod_uid)
@@ -194,7 +194,7 @@ class ClaimStore:
         )
 
     def end_holds(self, pod_uid: str, at: datetime) -> bool:
-        """A pod gives its claims back; the first end stays. Whether it had any."""
+        """End a pod's hold of its claims, unless it ended before; return True if it had any."""
         ended = self.connection.execute(
             "UPDATE claim_hold SET end_us = max(start_us, ?) WHERE pod_uid = ? AND end_us IS NULL", (to_us(at), pod_uid)
         )
@@ -204,7 +204,7 @@ class ClaimStore:
         return bool(ended.rowcount)
 
     def disturb(self, pod_uid: str) -> None:
-        """A pod and those that share a claim with it have news: their shares have changed."""
+        """Mark a pod, and all that share a claim with it, as having news: their shares have changed."""
         self.connection.execute(
             """UPDATE pod SET dirty = 1 WHERE uid IN (
                    SELECT other.pod_uid FROM claim_hold own JOIN claim_hold other USING (claim_uid)
@@ -214,7 +214,7 @@ class ClaimStore:
         self.connection.execute("UPDATE pod SET dirty = 1 WHERE uid = ?", (pod_uid,))
 
     def holders(self, pod_uid: str) -> list[Holder]:
-        """Who held the claims of a pod and when, itself included."""
+        """Return which pods held a pod's claims and when, itself included."""
         rows = self.connection.execute(
             """SELECT other.claim_uid, other.pod_uid, other.start_us, other.end_us
                FROM claim_hold own JOIN claim_hold other USING (claim_uid) WHERE own.pod_uid = ?""",
@@ -226,19 +226,19 @@ class ClaimStore:
         ]
 
     def pieces(self, pod_uid: str) -> dict[str, GpuAllocation]:
-        """Pieces of a pod's hold as they were reported last, by allocation id."""
+        """Return the pieces of a pod's allocation as they were reported last, by allocation id."""
         rows = self.connection.execute("SELECT allocation_id, record FROM piece WHERE pod_uid = ?", (pod_uid,))
         return {name: _record.decode(record) for name, record in rows.fetchall()}
 
     def put_pieces(self, records: Iterable[GpuAllocation]) -> None:
-        """These pieces were reported."""
+        """Keep pieces as reported."""
         self.connection.executemany(
             "INSERT OR REPLACE INTO piece VALUES (?, ?, ?)",
             [(item.allocation_id, item.pod_uid, _encode(item)) for item in records],
         )
 
     def forget(self, before: datetime) -> None:
-        """Drop what belongs to pods that are not kept any more; who held a claim stays while one of its pods is kept."""
+        """Drop rows of pods that are not kept any more; holders of a claim stay while one of its pods is kept."""
         kept = "(SELECT uid FROM pod)"
         self.connection.execute(
             f"DELETE FROM reservation WHERE seen_us < ? AND pod_uid NOT IN {kept}", (to_us(before),)  # noqa: S608

@@ -1,9 +1,9 @@
-"""Claims of dynamic resource allocation -> what each pod holds of them, in pieces of time in which its part stays the same.
+"""Allocations of devices that pods hold through claims (DRA), in pieces of time in which each pod's part stays the same.
 
 A claim that several pods hold at once is counted once: each of k pods holds 1/k of it, from the binding of the latest of
 them until the first of them ends. When the share changes, an allocation ends and another begins, because the fraction of a
-device belongs to what an allocation is. The pods' own allocations say who uses a claim, so a bill for a shared claim is as
-exact as theirs, whenever the claim itself was read.
+device is part of an allocation's identity. The pods' own allocations say which pods use a claim, so a bill for a shared
+claim is as exact as theirs, whenever the claim itself was read.
 """
 
 import sqlite3
@@ -39,10 +39,10 @@ from metering.records import GpuAllocation, hold_id
 from metering.slice_capacity import beyond_the_plugin, offered_by, slice_offer
 
 CLAIM_PATIENCE: Final = timedelta(minutes=2)
-"""How far the stream of claims must have passed a pod before a claim that it did not report is taken for missing."""
+"""Distance by which the stream of claims must have passed a pod before a claim that it did not report counts as missing."""
 
 Describe = Callable[[PodFacts, Hold], GpuAllocation]
-"""Makes a pod's allocation as it is reported, but for resource, product, quantity and fraction."""
+"""Function that makes a pod's allocation, without its own resource, product, quantity and fraction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Piece:
 def pieces_of(
     pod: str, start: datetime, end: datetime | None, parts: Sequence[ClaimedDevices], holders: Sequence[Holder]
 ) -> list[Piece]:
-    """A pod's hold [start, end) of each product, cut wherever somebody begins or ceases to share a claim to it.
+    """Cut a pod's hold [start, end) of each product wherever another pod begins or ceases to share a claim to it.
 
-    What a pod holds of one resource and product through several claims is one piece: its fraction is their mean, so that
-    quantity times fraction is their sum. Every bound stays a cut, also of those who held for no time: what was reported of
-    an earlier piece then stays true whatever is learned later.
+    Devices of one resource and product through several claims are one piece: its fraction is their mean, so that quantity
+    times fraction is their sum. Every bound stays a cut, also of a pod that held for no time: a reported piece then stays
+    true whatever is learned later.
     """
     grouped: dict[tuple[str, str], list[ClaimedDevices]] = defaultdict(list)
     for part in parts:
@@ -84,16 +84,16 @@ def pieces_of(
 
 
 def _devices(pod: str, at: datetime, parts: Iterable[ClaimedDevices], holders: Iterable[Holder]) -> Fraction:
-    """Devices that a pod holds of some claims at an instant: of each its part among all who hold it then."""
+    """Sum the devices that a pod holds of some claims at an instant: its part of each among all pods that hold it then."""
     others = [item for item in holders if item.pod != pod and item.start <= at and (item.end is None or at < item.end)]
     sharing = Counter(item.claim for item in others)
     return sum((part.quantity * part.share / (1 + sharing[part.claim]) for part in parts), Fraction(0))
 
 
 class ClaimBook:
-    """Reads the streams of claims and slices, knows what pods hold through them, and makes their allocations.
+    """Reader of the streams of claims and slices, which makes the allocations of pods that hold claims.
 
-    `drivers`: drivers of accelerators beyond the table, by vendor.
+    `drivers`: vendors of drivers of accelerators beyond the table.
     """
 
     def __init__(self, connection: sqlite3.Connection, store: Store, drivers: Mapping[str, str]) -> None:
@@ -101,7 +101,7 @@ class ClaimBook:
         self._store, self._drivers = store, drivers
 
     def claims(self, step: ListPage[Claim] | Changes[Claim]) -> None:
-        """Keep what claims say for the pods that they are reserved for."""
+        """Keep allocated claims for the pods that they are reserved for."""
         found = step.objects if isinstance(step, ListPage) else [event.object for event in step.events]
         seen_at = step.asked_at if isinstance(step, ListPage) else step.received_at
         for claim in found:
@@ -113,7 +113,7 @@ class ClaimBook:
                 self._store.note_problem(f"claim {claim.metadata.namespace}/{claim.metadata.name}", claim.problem, seen_at)
 
     def slices(self, step: ListPage[Slice] | Changes[Slice]) -> None:
-        """Keep devices, and how much each node offers of them; what a device was stays known when its slice is gone."""
+        """Keep devices, and how many each node offers; a device stays known when its slice is gone."""
         number = self._store.cursor("slices").list
         if isinstance(step, ListPage):
             nodes = [self._slice(item, step.asked_at, number) for item in step.objects]
@@ -125,7 +125,7 @@ class ClaimBook:
             self.offer(left, step.received_at)
 
     def _slice(self, item: Slice, seen_at: datetime, number: int) -> set[str]:
-        """Keep one slice; the nodes that it concerns."""
+        """Keep one slice; return the nodes that it concerns."""
         name = item.metadata.name
         try:
             devices = devices_of(item.spec)
@@ -137,7 +137,7 @@ class ClaimBook:
         return self.kept.put_slice(name, int(item.metadata.resource_version or 0), number, offer)
 
     def offer(self, nodes: Iterable[str], at: datetime) -> None:
-        """Continue the record of what nodes offer to claims, beyond what their device plugins offer of the same cards."""
+        """Continue the record of the nodes' offers to claims, beyond the offers of device plugins for the same cards."""
         for node in sorted(nodes):
             rows = self._store.open_capacity(node)
             known = {name: row for name, row in rows.items() if name.startswith(CLAIMED)}
@@ -150,23 +150,21 @@ class ClaimBook:
             self._store.follow_capacity(known, now, at)
 
     def listed(self, kind: str, step: ListEnds, keep: timedelta) -> None:
-        """A list is complete: slices that were not in it are gone, and what belongs to forgotten pods is dropped."""
+        """Apply the end of a list: drop slices that were not in it, or rows of forgotten pods."""
         if kind == SLICES:
             self.offer(self.kept.absent_slices(self._store.cursor(kind).list), step.answered_at)
         else:
             self.kept.forget(step.asked_at - keep)
 
     def waits(self, uid: str, claims: PodClaims, first_seen: datetime) -> bool:
-        """Whether claims of a pod may still be reported, so that the pod cannot be metered yet."""
+        """Return True if claims of a pod may still be reported, so that the pod cannot be metered yet."""
         if not claims.counted or self.kept.claimed(uid) is not None:
             return False
         passed = self._store.cursor("claims").synced_at
         return passed is None or passed < first_seen + CLAIM_PATIENCE
 
     def settle(self, describe: Describe, now: datetime) -> None:
-        """Learn what pods use through claims, of those that the streams have reported by now; note which pods released
-        them.
-        """
+        """Resolve the claims of pods as far as the streams have reported them, and end the holds of pods that ended."""
         for uid, known in self.kept.unsettled():
             row = self._store.pod(uid)
             hold = hold_of(row.history, row.facts.created_at) if row and row.records is not None else None
@@ -178,7 +176,7 @@ class ClaimBook:
                 self.kept.disturb(uid)
 
     def _resolve(self, row: PodRow, hold: Hold, describe: Describe, now: datetime) -> None:
-        """Learn what the pod holds. What is still unknown after a while is a problem, and the rest of it is metered."""
+        """Resolve a pod's devices. Claims that stay unknown become a problem, and the rest is metered."""
         claims, reported = row.facts.claims, self.kept.reservations(row.uid)
         if any(name not in reported for name in claims.counted) and not self.waits(row.uid, claims, row.first_seen):
             reported = self._of_others(row, hold) | reported
@@ -204,10 +202,10 @@ class ClaimBook:
         self.kept.disturb(row.uid)
 
     def _of_others(self, row: PodRow, hold: Hold) -> dict[str, Claim]:
-        """Claims of a pod as they were reported for other pods that surely used them at the same time.
+        """Return a pod's claims as reported for other pods that certainly used them at the same time.
 
-        A claim's devices do not change while somebody holds it, and it cannot vanish: so they are the pod's as well,
-        though its own reservation came and went while nobody watched.
+        A claim's devices do not change while a pod holds it, and it cannot vanish: so they are this pod's as well, although
+        its own reservation came and went unwatched.
         """
         until = row.ending.earliest if row.ending else row.observed_until
         found = {}
@@ -223,10 +221,11 @@ class ClaimBook:
         return found
 
     def allocations(self, uid: str, ending: Ending | None, until: datetime) -> list[GpuAllocation]:
-        """Allocations of a pod's claims that have news, by how its hold ended, or how far it was seen.
+        """Return allocations of a pod's claims that have news, by its ending, or by how far it was seen.
 
-        Pieces that were reported with this end are not reported again. A pod that was learned of late cuts also what was
-        reported before; a piece that turned out not to be (its share was another from its start) is ended where it began.
+        Pieces that were reported with this end are not reported again. A pod that was learned of late also cuts pieces that
+        were reported before; a reported piece that turns out wrong (its share differed from its start) is ended where it
+        began.
         """
         claimed = self.kept.claimed(uid)
         if claimed is None:
@@ -246,7 +245,7 @@ class ClaimBook:
 
 
 def _renamed(record: GpuAllocation, reported: Mapping[str, GpuAllocation]) -> GpuAllocation:
-    """Under a name that was not taken back: what was, stays so, though the same share came again in the same second."""
+    """Return the record under an id that was not taken back before, though the same share came again in the same second."""
     name, again = record.allocation_id, 2
     while (before := reported.get(name)) is not None and before.ended_at == before.started_at:
         name, again = f"{record.allocation_id}#{again}", again + 1
@@ -282,6 +281,6 @@ def _cut(record: GpuAllocation, at: datetime) -> GpuAllocation:
 
 
 def _billed(claim: Claim) -> Claim:
-    """The claim without annotations that say nothing: a last-applied configuration is large."""
+    """Return the claim without annotations of no use: a last-applied configuration is large."""
     kept = {EXTENDED_RESOURCE_CLAIM: ""} if claim.hidden else None
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=kept))

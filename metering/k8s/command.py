@@ -1,4 +1,4 @@
-"""`python -m metering gpu`: meter the accelerators of a Kubernetes cluster and report to the platform."""
+"""Command `python -m metering gpu`: meters the accelerators of a Kubernetes cluster and reports to the platform."""
 
 import argparse
 import logging
@@ -33,7 +33,7 @@ PACE: Final = Pace()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line."""
+    """Add the options of the command."""
     add = parser.add_argument
     add_platform_options(parser, required=True)
     add("--cluster", required=True, help="name of the cluster, as ownership rules know it")
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Meter until SIGTERM; 2 where something is wrong from the start."""
+    """Meter until SIGTERM; return 2 if the options or the configuration are wrong."""
     log_to_stderr(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:

@@ -1,6 +1,6 @@
-"""PURE: a hold and the node on which it stands -> the allocations that are reported of it.
+"""PURE: reported allocations of a pod, from its hold and its node.
 
-What identifies an allocation is described once, when the pod is first seen bound, and kept: nodes are relabelled,
+The identity of an allocation is described once, when the pod is first seen bound, and kept: nodes are relabelled,
 repartitioned and deleted, and the platform takes a report with another content for a conflict.
 """
 
@@ -27,7 +27,7 @@ UNKNOWN: Final = "unknown"
 
 
 class SlurmPods(StrEnum):
-    """Who reports the devices of pods for which Slurm accounts as well: this agent, or the one of Slurm."""
+    """Reporter of pods for which Slurm accounts as well: this agent (count), or the one of Slurm (leave out)."""
 
     COUNT = "count"
     LEAVE_OUT = "leave-out"
@@ -35,10 +35,10 @@ class SlurmPods(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The configuration of the agent: its cluster, resources beyond the table with their product, labels to pass on, drivers
-    of claimed devices beyond the table with their vendor, resources that are no accelerators, and by which name of the table
-    a plugin's own name goes (`nvidia.com/vgpu`: `nvidia.com/gpu`). `slurm_pods`: what is done with pods for which Slurm
-    accounts as well; None: nobody has decided.
+    """Configuration of the agent: its cluster, resources beyond the table with their product, labels to pass on, drivers of
+    claimed devices beyond the table with their vendor, resources that are no accelerators, and aliases: the table's name for
+    a plugin's own name (`nvidia.com/vgpu`: `nvidia.com/gpu`). `slurm_pods`: the reporter of pods for which Slurm accounts as
+    well; None: undecided.
     """
 
     cluster: str
@@ -51,15 +51,15 @@ class Scope:
     slurm_pods: SlurmPods | None = None
 
     def is_unknown(self, resource: str) -> bool:
-        """Whether a resource that nobody knew has not been declared since."""
+        """Return True if an unknown resource has not been declared since."""
         driver = resource.removeprefix("dra/")
         return resource not in self.extra_resources and resource not in self.no_accelerators and driver not in self.drivers
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known of a pod beside the pod itself: its namespace's labels and annotations, its PodGroup's queue, and the
-    controllers above its first owner, upwards. `complete`: nothing is missing that a later request may bring.
+    """Facts of a pod's surroundings: its namespace's labels and annotations, its PodGroup's queue, and the controllers above
+    its first owner, upwards. `complete`: no part is missing that a later request may bring.
     """
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
@@ -70,14 +70,14 @@ class Surroundings:
 
 
 def is_of_slurm(facts: PodFacts) -> bool:
-    """Whether Slurm accounts for the pod's devices as well."""
+    """Return True if Slurm accounts for the pod's devices as well."""
     return accounted_by_slurm(PodIdentity(
         facts.name, facts.uid, facts.labels, facts.annotations, facts.owners, facts.scheduler
     ))  # fmt: skip
 
 
 def counted_requests(requests: Mapping[str, int], scope: Scope) -> tuple[dict[str, int], dict[str, int]]:
-    """Requests that are billed, and those of which nobody knows what they are."""
+    """Split requests into billed ones, and those of unknown resources."""
     split = split_request({name: units for name, units in requests.items() if name not in scope.no_accelerators})
     extra = {name: units for name, units in split.unknown.items() if name in scope.extra_resources}
     unknown = {name: units for name, units in split.unknown.items() if name not in scope.extra_resources}
@@ -87,7 +87,7 @@ def counted_requests(requests: Mapping[str, int], scope: Scope) -> tuple[dict[st
 def allocations_of(
     facts: PodFacts, hold: Hold, node: NodeFacts | None, scope: Scope, around: Surroundings
 ) -> list[GpuAllocation]:
-    """One allocation per resource of the pod that is an accelerator or may be one, open, seen until the hold was.
+    """Return one open allocation per resource of the pod that is an accelerator or may be one, seen at its start.
 
     Raises records.RecordError.
     """
@@ -107,7 +107,7 @@ def allocations_of(
 def allocation_base(
     facts: PodFacts, hold: Hold, node: NodeFacts | None, scope: Scope, around: Surroundings
 ) -> GpuAllocation:
-    """Whose the pod's allocations are and where: all but resource, quantity, fraction and product.
+    """Return the allocation without its own resource, quantity, fraction and product: pod, place, workload, labels.
 
     Raises records.RecordError.
     """
@@ -132,7 +132,7 @@ def allocation_base(
 def _product_and_share(
     resource: str, quantity: int, facts: PodFacts, node: NodeFacts | None, scope: Scope
 ) -> dict[str, Any]:
-    """Product and share of a device, or why the share is not known."""
+    """Return product and share of a device, or the reason why the share is unknown."""
     product = scope.extra_resources.get(resource) or accelerator_name(resource, node.labels if node else {})
     if product is None and node is not None:
         product = registered_product(resource_row(resource), node, facts.annotations, facts.scheduler)
@@ -149,7 +149,7 @@ def _product_and_share(
 
 
 def report_of(record: GpuAllocation, observed_until: datetime, ending: Ending | None) -> GpuAllocation:
-    """The record as it is reported now: still open and seen until then, or ended."""
+    """Return the record as it is reported now: open and seen until `observed_until`, or ended."""
     start = record.started_at
     if ending is None:
         return msgspec.structs.replace(record, observed_until=max(observed_until, start))

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics` of the agent, in Prometheus' text format."""
+"""HTTP endpoints `/healthz`, `/readyz` and `/metrics` of the agent, in Prometheus' text format."""
 
 import threading
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 
 class Health:
-    """What the agent says of itself; set by its loop, read by probes and scrapes."""
+    """Health of the agent; set by its loop, read by probes and scrapes."""
 
     def __init__(self, alive: Callable[[], bool]) -> None:
         self.alive = alive
@@ -34,12 +34,12 @@ class Health:
         }
 
     def set(self, **values: float) -> None:
-        """Note what is the case now."""
+        """Set gauges to their present values."""
         for name, value in values.items():
             self.gauges[name].set(value)
 
     def answer(self, path: str) -> tuple[int, bytes]:
-        """Status and body of an address."""
+        """Return status and body for a path."""
         if path == "/healthz":
             return (200, b"ok\n") if self.alive() else (503, b"the loop is stuck\n")
         if path == "/readyz":
@@ -49,7 +49,7 @@ class Health:
 
 
 class HealthServer(ThreadingHTTPServer):
-    """Serves it on a port of all interfaces; 0 picks a free one."""
+    """Server of the health endpoints on a port of all interfaces; 0 picks a free one."""
 
     daemon_threads = True
 
@@ -79,4 +79,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Probes are no news."""
+        """Log no probe."""

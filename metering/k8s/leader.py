@@ -1,4 +1,4 @@
-"""Which of several agents speaks: a Lease. It saves load and no more; that two speak at once must be harmless, and is."""
+"""Lease by which one of several agents reports. It saves load and no more: two that report at once must be harmless."""
 
 import logging
 from datetime import datetime, timedelta
@@ -9,13 +9,13 @@ import msgspec
 from metering.k8s.api import Api, ApiError, RefusedError
 
 CONFLICT: Final = 409
-"""Another agent was faster."""
+"""Status of a write of the Lease that another agent overtook."""
 log = logging.getLogger(__name__)
 LEASE_S: Final = 60
 
 
 class Leader:
-    """A claim on the Lease `namespace/name` by `identity`."""
+    """Candidacy of `identity` for the Lease `namespace/name`."""
 
     def __init__(self, api: Api, *, namespace: str, name: str, identity: str) -> None:
         self._api = api
@@ -24,9 +24,9 @@ class Leader:
         self.leading = False
 
     def renew(self) -> bool:
-        """Take or renew the Lease if nobody else holds it; whether this agent speaks now.
+        """Take or renew the Lease if no other agent holds it; return True if this agent reports now.
 
-        Where the Lease cannot be asked for, the agent keeps the role it has: deaf is worse than double.
+        While the Lease cannot be read, the agent keeps its role: a double report is harmless, a missing one is not.
         """
         try:
             self.leading = self._claim()
@@ -53,7 +53,7 @@ class Leader:
         return True
 
     def _lease(self) -> tuple[bool, dict[str, Any]]:
-        """Whether there is one, and the Lease as it is, or a new one."""
+        """Return the Lease, or a new one, and True if it exists."""
         try:
             found: dict[str, Any] = msgspec.json.decode(self._api.get(f"{self._folder}/{self._name}", {}))
             return True, {**found, "spec": found.get("spec") or {}}

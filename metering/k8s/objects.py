@@ -1,7 +1,7 @@
-"""PURE: bytes of the API server -> pods and nodes, cut down to what is billed.
+"""PURE: pods and nodes decoded from bytes of the API server, reduced to the fields that are billed.
 
-Only the fields that are billed are decoded: a relist of a large cluster then costs a sixtieth of what decoding whole
-objects costs, and environment values never reach the agent's memory or disk.
+Other fields are not decoded: a relist of a large cluster then costs a sixtieth of decoding whole objects, and environment
+values never reach the agent's memory or disk.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,23 +24,23 @@ KEPT_DOMAINS: Final = {
     "volcano.sh", "koordinator.sh", "scheduling.k8s.io",
     "yunikorn.apache.org", "x-k8s.io", "kubeflow.org", "ray.io", "resource.kubernetes.io",
 } | {grant.partition("/")[0] for row in ROWS for grant in row.grants}  # fmt: skip
-"""Annotations that say whose a pod is or what it was granted. The others are not kept: a last-applied configuration
+"""Domains of annotations that say whose a pod is or what it was granted. Others are not kept: a last-applied configuration
 holds environment values."""
 CLASS_DOMAIN: Final = "deviceclass.resource.kubernetes.io/"
-"""Resources that Kubernetes names after a device class: the claim behind them shows what is allocated."""
+"""Prefix of resources that Kubernetes names after a device class: the claim behind them shows the devices."""
 KAI_NAMES: Final = (f'"{FRACTION}"'.encode(), f'"{MEMORY}"'.encode(), f'"{OF_CONTAINER}'.encode())
 KAI_GROUP: Final = "runai-gpu-group"
-"""Label by which KAI marks those that share a device, and the pod that keeps it for them; `runai-gpu-group/GROUP` where one
-shares several.  Source: kai-scheduler/KAI-Scheduler pkg/common/resources/gpu_sharing.go."""
+"""Label by which KAI marks the pods that share a device, and the pod that keeps it for them; `runai-gpu-group/GROUP` where
+one shares several.  Source: kai-scheduler/KAI-Scheduler pkg/common/resources/gpu_sharing.go."""
 LOST_NODE: Final = "node.kubernetes.io/unreachable"
 
 
 class Fields(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Base of what is read: unknown fields are skipped, names are those of the API."""
+    """Base of decoded objects: unknown fields are skipped, names are those of the API."""
 
 
 class OwnerReference(Fields, frozen=True, gc=False):
-    """metadata.ownerReferences[]."""
+    """Entry of metadata.ownerReferences[]."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ class OwnerReference(Fields, frozen=True, gc=False):
 
 
 class Metadata(Fields, frozen=True, gc=False):
-    """metadata of a pod or node."""
+    """Field `metadata` of a pod or node."""
 
     name: str
     uid: str
@@ -68,14 +68,14 @@ Quantities = dict[str, str | int] | None
 
 
 class Resources(Fields, frozen=True, gc=False):
-    """resources of a container."""
+    """Field `resources` of a container."""
 
     requests: Quantities = None
     limits: Quantities = None
 
 
 class ContainerSpec(Fields, frozen=True, gc=False):
-    """A container of the spec."""
+    """Container of the spec."""
 
     name: str = ""
     resources: Resources | None = None
@@ -83,7 +83,7 @@ class ContainerSpec(Fields, frozen=True, gc=False):
 
 
 class PodSpec(Fields, frozen=True, gc=False):
-    """spec of a pod."""
+    """Field `spec` of a pod."""
 
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -95,13 +95,13 @@ class PodSpec(Fields, frozen=True, gc=False):
 
 
 class Terminated(Fields, frozen=True, gc=False):
-    """state.terminated."""
+    """Field `state.terminated` of a container."""
 
     finished_at: Stamp | None = None
 
 
 class Running(Fields, frozen=True, gc=False):
-    """state.running: that it is there says that the container runs."""
+    """Field `state.running` of a container: its presence says that the container runs."""
 
 
 class State(Fields, frozen=True, gc=False):
@@ -112,7 +112,7 @@ class State(Fields, frozen=True, gc=False):
 
 
 class ContainerStatus(Fields, frozen=True, gc=False):
-    """A container's status; `last_state` shows that it ran before a restart."""
+    """Status of a container; `last_state` shows that it ran before a restart."""
 
     name: str = ""
     state: State | None = None
@@ -120,7 +120,7 @@ class ContainerStatus(Fields, frozen=True, gc=False):
 
 
 class ObjectCondition(Fields, frozen=True, gc=False):
-    """A condition of a pod or node."""
+    """Condition of a pod or node."""
 
     type: str
     status: str = "Unknown"
@@ -130,7 +130,7 @@ class ObjectCondition(Fields, frozen=True, gc=False):
 
 
 class PodStatus(Fields, frozen=True, gc=False):
-    """status of a pod."""
+    """Field `status` of a pod."""
 
     phase: str = ""
     reason: str | None = None
@@ -144,7 +144,7 @@ class PodStatus(Fields, frozen=True, gc=False):
 
 
 class Pod(Fields, frozen=True, gc=False):
-    """A pod as far as it is billed. Metadata and status of pods without accelerators are never decoded."""
+    """Pod as far as it is billed. Metadata and status of pods without accelerators are never decoded."""
 
     metadata: msgspec.Raw
     spec: PodSpec
@@ -152,20 +152,20 @@ class Pod(Fields, frozen=True, gc=False):
 
 
 class Taint(Fields, frozen=True, gc=False):
-    """spec.taints[] of a node."""
+    """Entry of spec.taints[] of a node."""
 
     key: str
 
 
 class NodeSpec(Fields, frozen=True, gc=False):
-    """spec of a node."""
+    """Field `spec` of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] | None = None
 
 
 class NodeStatus(Fields, frozen=True, gc=False):
-    """status of a node."""
+    """Field `status` of a node."""
 
     capacity: Quantities = None
     allocatable: Quantities = None
@@ -173,7 +173,7 @@ class NodeStatus(Fields, frozen=True, gc=False):
 
 
 class Node(Fields, frozen=True, gc=False):
-    """A node as far as it is billed."""
+    """Node as far as it is billed."""
 
     metadata: Metadata
     spec: NodeSpec = NodeSpec()
@@ -185,21 +185,21 @@ NO_ALIASES: Final[Mapping[str, str]] = {}
 
 
 class SliceMetadata(Fields, frozen=True, gc=False):
-    """metadata of a ResourceSlice."""
+    """Field `metadata` of a ResourceSlice."""
 
     name: str
     resource_version: str = ""
 
 
 class Slice(Fields, frozen=True, gc=False):
-    """A ResourceSlice: devices of a node, or of a part of the cluster, under one driver."""
+    """ResourceSlice: devices of a node, or of a part of the cluster, under one driver."""
 
     metadata: SliceMetadata
     spec: dict[str, Any]
 
 
 class PodFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose pod it is and what it requests or claims: what does not change while it holds. `slots`: its containers, where a
+    """Facts of a pod that do not change while it holds devices: identity, requests, claims. `slots`: its containers, where a
     scheduler wrote what it gave to each.
     """
 
@@ -218,12 +218,12 @@ class PodFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def subject(self) -> str:
-        """What a problem is about: a name alone is given again to other pods."""
+        """Return the subject of the pod's problems, with its UID, since a name alone is given again to other pods."""
         return f"pod {self.namespace}/{self.name} ({self.uid})"
 
 
 class SeenPod(msgspec.Struct, frozen=True):
-    """A pod with accelerators: its facts, and its snapshot by the time at which it was seen."""
+    """Pod with accelerators: its facts, and the metadata and status from which snapshots are made."""
 
     facts: PodFacts
     metadata: Metadata
@@ -232,11 +232,11 @@ class SeenPod(msgspec.Struct, frozen=True):
 
     @property
     def version(self) -> int:
-        """Resource version; they grow, and are comparable by contract since KEP-5504."""
+        """Return the resource version; versions grow, and are comparable by contract since KEP-5504."""
         return int(self.metadata.resource_version)
 
     def snapshot(self, observed_at: datetime) -> PodSnapshot:
-        """What was seen, as the rules of holds read it."""
+        """Return a snapshot as the rules of allocations read it."""
         statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
         return PodSnapshot(
             uid=self.facts.uid, version=self.version, observed_at=observed_at, phase=self.status.phase, node=self.node,
@@ -252,34 +252,34 @@ class SeenPod(msgspec.Struct, frozen=True):
 
 
 TELLING: Final = frozenset({"PodScheduled", "DisruptionTarget", "Ready"})
-"""Conditions that say when a hold began or why it ended."""
+"""Types of conditions that show when an allocation began or why it ended."""
 
 T = TypeVar("T")
 
 
 class ListMetadata(Fields, frozen=True, gc=False):
-    """metadata of a list page; `continue_` is the token of the next page."""
+    """Field `metadata` of a list page; `continue_` is the token of the next page."""
 
     resource_version: str = ""
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
 class Page(Fields, Generic[T], frozen=True, gc=False):
-    """One page of a list."""
+    """Page of a list."""
 
     metadata: ListMetadata = ListMetadata()
     items: list[T] | None = None
 
 
 class WatchEvent(Fields, frozen=True, gc=False):
-    """One line of a watch."""
+    """Line of a watch."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: msgspec.Raw
 
 
 class Failure(Fields, frozen=True, gc=False):
-    """A Status object: why the server refuses."""
+    """Status object: the reason why the server refuses."""
 
     code: int = 0
     reason: str | None = None
@@ -287,19 +287,19 @@ class Failure(Fields, frozen=True, gc=False):
 
 
 class GroupVersion(Fields, frozen=True, gc=False):
-    """A version of an API group, as discovery reports it."""
+    """Version of an API group, as discovery reports it."""
 
     version: str = ""
 
 
 class ApiGroup(Fields, frozen=True, gc=False):
-    """An API group, as discovery reports it."""
+    """API group, as discovery reports it."""
 
     versions: tuple[GroupVersion, ...] = ()
 
 
 class VersionOnly(Fields, frozen=True, gc=False):
-    """Any object, of which only the version matters."""
+    """Object of any kind, reduced to its version."""
 
     metadata: ListMetadata = ListMetadata()
 
@@ -313,15 +313,15 @@ _status: Final = msgspec.json.Decoder(PodStatus)
 
 
 def seen_pod(pod: Pod, aliases: Mapping[str, str] = NO_ALIASES) -> SeenPod | None:
-    """The pod with what it requests of extended resources, and its claims; None where it has neither.
+    """Return the pod with its requests for extended resources and its claims; None if it has neither.
 
-    `aliases`: by which name a resource goes here that a plugin offers under one of its own.
+    `aliases`: the table's name of a resource that a plugin offers under a name of its own.
 
-    A share of KAI is asked for by annotation: the pod that asks holds it, and the pod by which KAI reserves the card for
-    all who share it holds nothing. KAI gives no share to a pod that asks for whole devices, and none that it did not place.
+    A share of KAI is requested by annotation: the requesting pod holds it, and the pod by which KAI reserves the card for
+    all that share it holds nothing. KAI gives no share to a pod that requests whole devices, and none that it did not place.
 
-    Raises RequestError for a quantity that is no whole number and for a pod that shares a card nobody knows how, and
-    msgspec.ValidationError for an object that is no pod.
+    Raises RequestError for a quantity that is no whole number and for a pod that shares a card in a way that is not
+    understood, and msgspec.ValidationError for an object that is no pod.
     """
     requests = _requests(pod.spec, aliases)
     if not requests and not pod.spec.resource_claims and not _names_class(pod.spec) and not _may_share(pod):
@@ -351,12 +351,12 @@ def seen_pod(pod: Pod, aliases: Mapping[str, str] = NO_ALIASES) -> SeenPod | Non
 
 
 def kai_groups(labels: Mapping[str, str] | None) -> frozenset[str]:
-    """Groups of pods that share a device of KAI, in which a pod is by its labels."""
+    """Return the groups of pods that share a device of KAI to which a pod belongs by its labels."""
     return frozenset(group for label, group in (labels or {}).items() if label.partition("/")[0] == KAI_GROUP)
 
 
 def kept_for(pod: Pod) -> tuple[Metadata, frozenset[str]] | None:
-    """KAI's own pod that keeps a device for those who share it, and their groups; None where it is another pod."""
+    """Return metadata and groups of KAI's own pod that keeps a device for sharing pods; None for any other pod."""
     if KAI_GROUP.encode() not in bytes(pod.metadata):
         return None
     metadata = _metadata.decode(pod.metadata)
@@ -365,18 +365,18 @@ def kept_for(pod: Pod) -> tuple[Metadata, frozenset[str]] | None:
 
 
 def owners_of(references: tuple[OwnerReference, ...] | None) -> tuple[Owner, ...]:
-    """Owners of an object, its controller first."""
+    """Return the owners of an object, its controller first."""
     ordered = sorted(references or (), key=lambda owner: not owner.controller)
     return tuple(Owner(item.kind, item.name, item.uid, item.api_version.rpartition("/")[0]) for item in ordered)
 
 
 Complaint = tuple[str, str]
-"""What cannot be read, and what is wrong with it."""
+"""Subject that cannot be read, and the reason."""
 
 
 def complaint(kind: str, metadata: object, error: Exception) -> Complaint:
-    """What is wrong with an object of `pods`, `nodes`, ..., named by as much of its metadata as there is: two objects with
-    the same fault are two problems.
+    """Return the problem of an object of `pods`, `nodes`, ..., named by as much of its metadata as there is: two objects
+    with the same fault are two problems.
     """
     known = metadata if isinstance(metadata, dict) else {}
     namespace, name, uid = (str(known.get(field) or "")[:253] for field in ("namespace", "name", "uid"))
@@ -386,7 +386,7 @@ def complaint(kind: str, metadata: object, error: Exception) -> Complaint:
 
 
 def node_quantities(given: Quantities, aliases: Mapping[str, str] = NO_ALIASES) -> dict[str, int]:
-    """Units per extended resource; a quantity that cannot be read is left out, other resources of the node stay."""
+    """Return units per extended resource; an unreadable quantity is left out, other resources of the node stay."""
     found: dict[str, int] = {}
     for name, value in (given or {}).items():
         try:
@@ -397,7 +397,7 @@ def node_quantities(given: Quantities, aliases: Mapping[str, str] = NO_ALIASES) 
 
 
 def node_condition(node: Node) -> str:
-    """What prevents the use of a node: `not ready`, `unknown`, `cordoned`, several joined; empty for nothing."""
+    """Return why a node is unusable: `not ready`, `unknown`, `cordoned`, several joined; "" if it is usable."""
     ready = next((item.status for item in node.status.conditions or () if item.type == "Ready"), "Unknown")
     lost = any(taint.key == LOST_NODE for taint in node.spec.taints or ())
     words = {"True": [], "False": ["not ready"]}.get(ready, ["unknown"])
@@ -405,7 +405,7 @@ def node_condition(node: Node) -> str:
 
 
 def _requests(spec: PodSpec, aliases: Mapping[str, str]) -> dict[str, int]:
-    """Effective requests, without building anything for the many pods that ask for cpu and memory only."""
+    """Return effective requests, without building anything for the many pods that request cpu and memory only."""
     if not any(map(_extended, _asked_names(spec))):
         return {}
     overhead = quantities_of(spec.overhead) if spec.overhead else None
@@ -422,7 +422,7 @@ def _containers(specs: tuple[ContainerSpec, ...] | None, aliases: Mapping[str, s
 
 
 def _asked_names(spec: PodSpec) -> Iterator[str]:
-    """Names of the resources that containers ask for."""
+    """Yield names of the resources that containers request."""
     for item in (*(spec.containers or ()), *(spec.init_containers or ())):
         if item.resources:
             yield from item.resources.requests or ()
@@ -463,7 +463,7 @@ def _kept(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _asks_kai(pod: Pod) -> bool:
-    """Whether KAI placed the pod and its metadata may name annotations of KAI; without decoding it."""
+    """Return True if KAI placed the pod and its metadata, not decoded, may name annotations of KAI."""
     if pod.spec.scheduler_name not in KAI_SCHEDULERS:
         return False
     text = bytes(pod.metadata)
@@ -471,7 +471,7 @@ def _asks_kai(pod: Pod) -> bool:
 
 
 def _may_share(pod: Pod) -> bool:
-    """Whether the pod may share a card by KAI; asked of every pod, so without decoding it."""
+    """Return True if the pod may share a card by KAI; called for every pod, so without decoding it."""
     return _asks_kai(pod) or KAI_GROUP.encode() in bytes(pod.metadata)
 
 

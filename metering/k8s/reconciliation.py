@@ -1,7 +1,7 @@
-"""The hourly scan: an independent list, compared with what the agent holds. It changes nothing; it finds out.
+"""Scan of all pods, once an hour: an independent list, compared with the agent's open allocations. It changes nothing.
 
-A list is newer than what the watch has reported, so a difference counts only if it is still there when the watch has passed
-the version of the list. Then events were lost, and the streams list again.
+A list is newer than the events that the watch has reported, so a difference counts only if it is still there when the watch
+has passed the version of the list. Then events were lost, and the streams list again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,15 +20,15 @@ from metering.observations import TERMINAL
 from metering.requests import RequestError
 
 KEPT_BEFORE: Final = timedelta(minutes=2)
-"""How long KAI may keep a device before those who share it are bound."""
+"""Longest time for which KAI may keep a device before the pods that share it are bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
     """Pods that hold accelerators according to a list, with their units by uid, as of a version.
 
-    `suspects`: pods on which list and store did not agree then; some only because the watch was behind the list.
-    `unreadable`: what is wrong with pods that cannot be read, or for which KAI keeps a device though none is metered.
+    `suspects`: pods on which list and store differed then; some only because the watch was behind the list. `unreadable`:
+    problems of pods that cannot be read, or for which KAI keeps a device though none is metered.
     """
 
     version: int
@@ -40,9 +40,9 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a scan found: pods, and units of extended resources, that only the list or only the agent knew.
+    """Result of a scan: pods, and units of extended resources, that only the list or only the agent knew.
 
-    `unseen`: pods that the agent never saw; `stale`: that it still holds; `ended_too_early`: that it holds no more.
+    `unseen`: pods that the agent never saw; `stale`: pods that it takes for open; `ended_too_early`: pods that it has ended.
     """
 
     at: datetime
@@ -57,7 +57,7 @@ class Difference:
 
     @property
     def pods(self) -> int:
-        """How many pods differ."""
+        """Return the number of pods that differ."""
         return self.unseen + self.stale + self.ended_too_early
 
 
@@ -92,8 +92,8 @@ def scan(api: Api, scope: Scope, store: Store) -> Scan:
 def _holding(
     pods: Iterable[Pod], scope: Scope, unreadable: list[Complaint], shared: set[str]
 ) -> dict[str, int]:
-    """Units by uid of the pods that hold any; what is wrong with those that cannot be read is added to `unreadable`, and
-    groups in which one shares a device of KAI to `shared`.
+    """Return units by uid of the pods that hold any; add complaints about unreadable pods to `unreadable`, and groups of
+    pods that share a device of KAI to `shared`.
     """
     found = {}
     for pod in pods:
@@ -111,7 +111,7 @@ def _holding(
 
 
 def confirmed(found: Scan, store: Store, scope: Scope) -> Difference | None:
-    """The difference once the watch has passed the list; None while it has not.
+    """Return the difference once the watch has passed the list; None while it has not.
 
     A pod that the watch has changed since the list was made is no difference: both were right at their time.
     """
@@ -139,6 +139,6 @@ def _units(store: Store, uid: str, scope: Scope) -> int:
 
 
 def _units_of(facts: PodFacts, scope: Scope) -> int:
-    """Units of extended resources; a claim counts as one, for a list of pods does not show what is in it."""
+    """Return the units of extended resources; a claim counts as one, since a list of pods does not show its devices."""
     counted, unknown = counted_requests(facts.requests, scope)
     return sum(counted.values()) + sum(unknown.values()) + len(facts.claims.counted)

@@ -1,7 +1,7 @@
-"""The agent as a process: two streams and a delivery in threads, and one loop that writes.
+"""Process of the agent: streams and a delivery in threads, and one loop that writes.
 
-Only the loop touches holds; the streams hand it steps. Whatever goes wrong in a thread ends the process: its state is on
-disk, and to start again is the one way of recovery that is always exercised.
+Only the loop writes allocations; the streams pass it steps. Any failure of a thread ends the process: its state is on disk,
+and starting again is the one way of recovery that is always exercised.
 """
 
 import logging
@@ -38,7 +38,7 @@ NO_RIGHT: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often, in seconds: what is new is reported; open allocations are reported again; everything is scanned."""
+    """Seconds between reports of news, reports of open allocations, and scans, and the time for a last flush."""
 
     report_s: float = 30.0
     refresh_s: float = 300.0
@@ -47,7 +47,7 @@ class Pace:
 
 
 class Service:
-    """Runs an agent until it is stopped. Each stream and the delivery have connections of their own."""
+    """Runner of an agent until it is stopped. Each stream and the delivery have connections of their own."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Service:
         self.health = Health(lambda: time.monotonic() - self._beat < STUCK_S)
 
     def run(self, stop: threading.Event) -> None:
-        """Meter until `stop`; then report what is known, for as long as `flush_s` allows.  Raises what ended a thread."""
+        """Meter until `stop`; then report and deliver for as long as `flush_s` allows.  Raises what ended a thread."""
         agent = self._make_agent(open_state(self._state))
         streams = {kind.name: self._stream(kind, agent.store.cursor(kind.name).version) for kind in (NODES, PODS)}
         for name, stream in streams.items():
@@ -98,7 +98,7 @@ class Service:
         return Stream(self._make_api(), kind, version=version, spread=self._spread)
 
     def _follow_claims(self, versions: dict[str, str | None], streams: dict[str, Stream], stop: threading.Event) -> None:
-        """Watch claims as soon as the server knows any; one without dynamic resource allocation is asked now and then."""
+        """Watch claims as soon as the server serves them; a server without them is asked again every DISCOVERY_S."""
         api, wait_s = self._make_api(), 0.0
         while not stop.wait(wait_s):
             try:
@@ -149,7 +149,7 @@ class Service:
         return Delivery(spool, endpoint=self._endpoint, token=self._token)
 
     def _drain(self, agent: Agent, wait_s: float = 0.0) -> None:
-        """Apply all steps that are there; wait so long for the first one."""
+        """Apply all queued steps; wait up to `wait_s` seconds for the first one."""
         while True:
             try:
                 name, step = self._steps.get(timeout=wait_s)
@@ -177,7 +177,7 @@ class Service:
             self._report_health(agent, streams, api.clock.now(), leading=leading)
 
     def _reconcile(self, agent: Agent, api: Api, streams: dict[str, Stream]) -> None:
-        """Scan when it is time; judge the last scan when the watch has passed it; list again where events were lost."""
+        """Scan when it is due; judge the last scan when the watch has passed it; list again if events were lost."""
         if self._scan is None and self._due("scan", self._pace.scan_s):
             try:
                 self._scan = scan(api, agent.scope, agent.store)

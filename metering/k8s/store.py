@@ -1,7 +1,7 @@
-"""What the agent knows, on disk: every hold, every node, and how far each stream was read.
+"""State of the agent on disk: every pod and allocation, every node, and how far each stream was read.
 
-One SQLite file with the spool, on one connection: what was learned, the version up to which it was learned and what has
-to be reported about it are there together after a crash, or not at all. Instants are whole microseconds since 1970.
+One SQLite file with the spool, on one connection: the state, the stream version that it reflects and the reports about it
+are there together after a crash, or not at all. Instants are whole microseconds since 1970.
 """
 
 import sqlite3
@@ -59,18 +59,18 @@ INSERT OR IGNORE INTO note
 DROP TABLE problem;
 DROP TABLE IF EXISTS unknown_resource;
 """
-"""Earlier versions named the month (", 2026-10") at the end of a subject; the platform does now, in its own time zone. What
-they noted of resources is noted again.
+"""Migration from earlier versions, which named the month (", 2026-10") at the end of a subject; the platform adds it now, in
+its own time zone. Notes of unknown resources are dropped: they are noted again.
 """
 MOST_PROBLEMS: Final = 99
-"""The platform takes a hundred subjects of a report; the last says how many more there are."""
+"""Most problems in a report: the platform accepts a hundred subjects, and the last says how many more there are."""
 LATELY: Final = timedelta(days=31)
 PROBLEM, UNKNOWN_RESOURCE = "problem", "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """What is known of one pod that was ever seen bound to a node."""
+    """State of one pod that was ever seen bound to a node."""
 
     uid: str
     node: str
@@ -102,7 +102,7 @@ class CapacityRow:
 
     @property
     def offer(self) -> tuple[str, int, str]:
-        """What is offered while the interval lasts."""
+        """Return the offer that stays the same while the interval lasts."""
         return self.accelerator, self.quantity, self.condition
 
 
@@ -118,7 +118,7 @@ class ScanRow:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What somebody must look at, and from when to when it was so: the platform knows in which billing months that is."""
+    """Problem for a person to look at, and its first and last instants, from which the platform knows its billing months."""
 
     text: str
     since: datetime
@@ -127,7 +127,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a stream was read: its version, the instant up to which everything is known, and the number of its list."""
+    """Position in a stream: its version, the instant up to which everything is known, and the number of its list."""
 
     version: str | None = None
     synced_at: datetime | None = None
@@ -147,14 +147,14 @@ POD_COLUMNS: Final = (
 
 
 class Store:
-    """Statements over the tables; transactions are the caller's."""
+    """Statements over the tables; the caller opens and commits transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         connection.executescript(SCHEMA + NOTES_BEFORE)
 
     def cursor(self, kind: str) -> Cursor:
-        """How far a stream was read; nowhere, before its first list."""
+        """Return how far a stream was read; an empty cursor before its first list."""
         row = self.connection.execute(
             "SELECT version, synced_us, list FROM stream WHERE kind = ?", (kind,)
         ).fetchone()
@@ -166,7 +166,7 @@ class Store:
         self.connection.execute("UPDATE stream SET list = list + 1 WHERE kind = ?", (kind,))
 
     def age(self, kind: str) -> None:
-        """Make what is known of these objects older than every version, in the order that it has."""
+        """Make all known objects of this kind older than every version; each pod's history keeps its order."""
         if kind == "nodes":
             self.connection.execute("UPDATE node SET version = 0")
         if kind == "pods":
@@ -177,7 +177,7 @@ class Store:
                 self.connection.execute("UPDATE pod SET history = ? WHERE uid = ?", (_encode(aged), row.uid))
 
     def reached(self, kind: str, version: str, synced_at: datetime | None, *, listed: bool = False) -> None:
-        """Note up to where a stream was read; `synced_at` only moves forward."""
+        """Note how far a stream was read; `synced_at` only moves forward."""
         self.connection.execute("INSERT OR IGNORE INTO stream (kind) VALUES (?)", (kind,))
         synced_us = to_us(synced_at) if synced_at else None
         self.connection.execute(
@@ -187,12 +187,12 @@ class Store:
         )
 
     def pod(self, uid: str) -> PodRow | None:
-        """A pod by its UID."""
+        """Return a pod by its UID, or None."""
         row = self.connection.execute(f"SELECT {POD_COLUMNS} FROM pod WHERE uid = ?", (uid,)).fetchone()  # noqa: S608
         return _pod_row(row) if row else None
 
     def put_pod(self, row: PodRow, list_number: int) -> None:
-        """Write all that is known of a pod."""
+        """Write the state of a pod."""
         self.connection.execute(
             f"INSERT OR REPLACE INTO pod ({POD_COLUMNS}, list) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",  # noqa: S608
             (
@@ -204,7 +204,7 @@ class Store:
         )  # fmt: skip
 
     def unchanged(self, versions: Sequence[tuple[str, int]], seen_at: datetime, list_number: int) -> set[str]:
-        """Mark those of (uid, version) that are known in this very version, or ended, as seen again; their uids."""
+        """Mark open pods that are known in this very version as seen again; return their uids."""
         found: set[str] = set()
         for uid, version in versions:
             changed = self.connection.execute(
@@ -217,65 +217,65 @@ class Store:
         return found
 
     def absent(self, list_number: int, version: int) -> Iterator[PodRow]:
-        """Open pods that a list did not contain though they are older than it, as they are when each is asked for."""
+        """Yield open pods that a list did not contain though they are older than it, each read only when it is its turn."""
         return self._pods("ended = 0 AND list < ? AND version <= ?", (list_number, version))
 
     def _pods(self, which: str, parameters: tuple[int, ...] = ()) -> Iterator[PodRow]:
-        """Pods one after the other: their uids are read at once, so that they may be changed meanwhile; all that is
-        known of twenty thousand pods would be a hundred megabytes.
+        """Yield pods one by one. Only their uids are read at once, so that pods may be changed meanwhile: the state of
+        twenty thousand pods would be a hundred megabytes.
         """
         uids = self.connection.execute(f"SELECT uid FROM pod WHERE {which} ORDER BY uid", parameters).fetchall()  # noqa: S608
         return (row for (uid,) in uids if (row := self.pod(uid)) is not None)
 
     def mark_gone(self, uid: str, at: datetime) -> None:
-        """An ended pod's object is no longer there."""
+        """Note since when an ended pod's object is gone."""
         key = (to_us(at), uid)
         self.connection.execute("UPDATE pod SET gone_us = coalesce(gone_us, ?) WHERE uid = ? AND ended = 1", key)
 
     def mark_absent_gone(self, list_number: int, at: datetime) -> None:
-        """Ended pods that a list did not contain are gone."""
+        """Note since when ended pods that a list did not contain are gone."""
         self.connection.execute(
             "UPDATE pod SET gone_us = coalesce(gone_us, ?) WHERE ended = 1 AND list < ?", (to_us(at), list_number)
         )
 
     def mark_listed(self, uid: str, list_number: int) -> None:
-        """An ended pod's object is still there."""
+        """Note that an ended pod's object is still there."""
         self.connection.execute("UPDATE pod SET list = ? WHERE uid = ? AND ended = 1", (list_number, uid))
 
     def forget_gone(self, before: datetime) -> None:
-        """Drop pods that ended, were reported, and whose objects have been gone since before."""
+        """Delete pods that ended, were reported, and whose objects have been gone since before `before`."""
         self.connection.execute("DELETE FROM pod WHERE gone_us < ? AND ended = 1 AND dirty = 0", (to_us(before),))
 
     def unreported(self, *, everything: bool) -> Iterator[PodRow]:
-        """Pods with news, or all open ones as well."""
+        """Yield pods with news, and with `everything` all open ones as well."""
         return self._pods("dirty = 1 OR ended = 0" if everything else "dirty = 1")
 
     def undescribed(self) -> Iterator[PodRow]:
-        """Pods whose node was not known when they were seen."""
+        """Yield pods whose allocations are not described yet."""
         return self._pods("dirty = 1 AND records IS NULL")
 
     def reported(self, uids: Iterable[str]) -> None:
-        """The news of these pods stand in the spool."""
+        """Mark the news of these pods as put into the spool."""
         self.connection.executemany("UPDATE pod SET dirty = 0 WHERE uid = ?", [(uid,) for uid in uids])
 
     def open_versions(self) -> dict[str, int]:
-        """Versions of the pods that hold, by uid."""
+        """Return the versions of the open pods, by uid."""
         return dict(self.connection.execute("SELECT uid, version FROM pod WHERE ended = 0"))
 
     def counts(self) -> tuple[int, int, int]:
-        """Open pods, ended pods that are kept, pods with news."""
+        """Return the numbers of open pods, of ended pods that are kept, and of pods with news."""
         row = self.connection.execute(
             "SELECT coalesce(sum(ended = 0), 0), coalesce(sum(ended), 0), coalesce(sum(dirty), 0) FROM pod"
         ).fetchone()
         return int(row[0]), int(row[1]), int(row[2])
 
     def node(self, name: str) -> NodeFacts | None:
-        """A node as last seen, whether it is still there or not."""
+        """Return a node as last seen, even if it is gone, or None."""
         row = self.connection.execute("SELECT facts FROM node WHERE name = ?", (name,)).fetchone()
         return _node.decode(row[0]) if row else None
 
     def node_version(self, name: str) -> int | None:
-        """The version in which a present node was last seen."""
+        """Return the version in which a present node was last seen, or None."""
         row = self.connection.execute("SELECT version FROM node WHERE name = ? AND present = 1", (name,)).fetchone()
         return int(row[0]) if row else None
 
@@ -287,28 +287,28 @@ class Store:
         )
 
     def absent_nodes(self, list_number: int) -> list[str]:
-        """Present nodes that a list did not contain."""
+        """Return present nodes that a list did not contain."""
         rows = self.connection.execute("SELECT name FROM node WHERE present = 1 AND list < ?", (list_number,))
         return [name for (name,) in rows.fetchall()]
 
     def node_left(self, name: str) -> None:
-        """A node is no longer there; what it was stays known."""
+        """Mark a node as gone; its facts stay known."""
         self.connection.execute("UPDATE node SET present = 0 WHERE name = ?", (name,))
 
     def open_capacity(self, node: str) -> dict[str, CapacityRow]:
-        """What a node offers now, by resource."""
+        """Return a node's present offer, by resource."""
         rows = self.connection.execute(f"SELECT {CAPACITY} FROM capacity WHERE node = ? AND until_us IS NULL", (node,))  # noqa: S608
         return {row.resource: row for row in map(_capacity_row, rows.fetchall())}
 
     def _begin_capacity(self, row: CapacityRow) -> None:
-        """A node offers something from now on; an empty interval of the same start is replaced."""
+        """Begin an interval of a node's offer; an empty interval of the same start is replaced."""
         self.connection.execute(
             "INSERT OR REPLACE INTO capacity VALUES (?, ?, ?, NULL, ?, ?, ?, 1)",
             (row.node, row.resource, to_us(row.start), row.accelerator, row.quantity, row.condition),
         )
 
     def _end_capacity(self, row: CapacityRow, until: datetime) -> None:
-        """A node stopped offering it; what was offered for no time is forgotten."""
+        """End an interval of a node's offer; an empty one is deleted."""
         key = (row.node, row.resource, to_us(row.start))
         if until <= row.start:
             self.connection.execute("DELETE FROM capacity WHERE node = ? AND resource = ? AND start_us = ?", key)
@@ -321,7 +321,7 @@ class Store:
     def follow_capacity(
         self, known: Mapping[str, CapacityRow], now: Mapping[str, CapacityRow], at: datetime
     ) -> None:
-        """End and begin intervals, by resource: one goes on while what is offered stays the same."""
+        """End and begin intervals, by resource: one goes on while the offer stays the same."""
         for name, row in known.items():
             if name not in now or row.offer != now[name].offer:
                 self._end_capacity(row, at)
@@ -330,60 +330,60 @@ class Store:
                 self._begin_capacity(row)
 
     def unreported_capacity(self, *, everything: bool) -> list[CapacityRow]:
-        """Intervals with news, or all open ones as well."""
+        """Return intervals with news, and with `everything` all open ones as well."""
         which = "dirty = 1 OR until_us IS NULL" if everything else "dirty = 1"
         rows = self.connection.execute(f"SELECT {CAPACITY} FROM capacity WHERE {which} ORDER BY 1, 2, 3")  # noqa: S608
         return [_capacity_row(row) for row in rows.fetchall()]
 
     def capacity_reported(self) -> None:
-        """All news of capacity stand in the spool; ended intervals are not needed any more."""
+        """Mark all news of capacity as put into the spool; delete ended intervals."""
         self.connection.execute("DELETE FROM capacity WHERE until_us IS NOT NULL")
         self.connection.execute("UPDATE capacity SET dirty = 0 WHERE dirty = 1")
 
     def begin_watching(self, at: datetime) -> None:
-        """The first list is complete: what came and went before is in no state of this agent."""
+        """Note when the first list was complete: pods that came and went before it are unknown."""
         self.connection.execute("INSERT OR IGNORE INTO watched_since VALUES (1, ?)", (to_us(at),))
 
     def watched_since(self) -> datetime | None:
-        """Since when this state knows everything but what `unwatched` says; None before the first list is complete."""
+        """Return since when the state is complete, apart from `unwatched`; None before the first list is complete."""
         row = self.connection.execute("SELECT at_us FROM watched_since").fetchone()
         return from_us(row[0]) if row else None
 
     def note_unwatched(self, start: datetime, end: datetime) -> None:
-        """Nobody watched in [start, end): whole pods may have come and gone."""
+        """Note that no watch covered [start, end): whole pods may have come and gone."""
         if end > start:
             self.connection.execute("INSERT OR REPLACE INTO unwatched VALUES (?, ?)", (to_us(start), to_us(end)))
 
     def unwatched(self) -> list[tuple[datetime, datetime]]:
-        """Unwatched intervals that were not reported yet."""
+        """Return unwatched intervals that were not reported yet."""
         rows = self.connection.execute("SELECT start_us, end_us FROM unwatched ORDER BY 1").fetchall()
         return [(from_us(start), from_us(end)) for start, end in rows]
 
     def unwatched_reported(self) -> None:
-        """All such stretches stand in the spool."""
+        """Delete unwatched intervals, which are all in the spool."""
         self.connection.execute("DELETE FROM unwatched")
 
     def note_scan(self, row: ScanRow) -> None:
-        """Keep the findings of a scan until they are reported."""
+        """Keep the result of a scan until it is reported."""
         self.connection.execute(
             "INSERT OR REPLACE INTO scan VALUES (?, ?, ?, ?)", (to_us(row.at), row.watched, row.scanned, row.differing)
         )
 
     def scans(self) -> list[ScanRow]:
-        """Findings of scans that were not reported yet."""
+        """Return results of scans that were not reported yet."""
         rows = self.connection.execute("SELECT at_us, watched, scanned, differing FROM scan ORDER BY 1").fetchall()
         return [ScanRow(from_us(at), *counts) for at, *counts in rows]
 
     def scans_reported(self) -> None:
-        """All of them stand in the spool."""
+        """Delete results of scans, which are all in the spool."""
         self.connection.execute("DELETE FROM scan")
 
     def note_problem(self, subject: str, text: str, at: datetime) -> None:
-        """Something that could not be metered as it should."""
+        """Note a problem: an object that could not be metered as it should."""
         self._note(PROBLEM, subject, text[:500], at)
 
     def note_unknown(self, name: str, units: int, at: datetime) -> None:
-        """Pods request an unknown extended resource, or claim devices of an unknown driver."""
+        """Note requests for an unknown extended resource, or claims of an unknown driver."""
         self._note(UNKNOWN_RESOURCE, name, str(units), at)
 
     def _note(self, kind: str, subject: str, text: str, at: datetime) -> None:
@@ -394,11 +394,11 @@ class Store:
         )
 
     def unknown_resources(self) -> dict[str, Note]:
-        """Unknown extended resources, with the units of the last request."""
+        """Return unknown extended resources, with the units of the last request."""
         return {subject: note for subject, note in self._notes(UNKNOWN_RESOURCE)}
 
     def problems(self) -> dict[str, Note]:
-        """The latest problems by what they are about, and how many more there were lately."""
+        """Return the latest problems by subject, and the number of further ones of the last 31 days."""
         every = self._notes(PROBLEM)
         rest = [note for _, note in every[MOST_PROBLEMS:] if every[0][1].until - note.until < LATELY]
         found = dict(every[:MOST_PROBLEMS])
@@ -408,7 +408,7 @@ class Store:
         return found
 
     def _notes(self, kind: str) -> list[tuple[str, Note]]:
-        """The latest first."""
+        """Return notes of a kind, the latest first."""
         rows = self.connection.execute(
             "SELECT subject, text, since_us, seen_us FROM note WHERE kind = ? ORDER BY seen_us DESC, subject", (kind,)
         )

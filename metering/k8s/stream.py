@@ -1,8 +1,8 @@
-"""List, then watch; list again when the server has forgotten where we were.
+"""Stream of one kind of objects: list, then watch; list again when the server has lost the history.
 
-A stream turns one kind of objects into steps. Each step is complete in itself and names the version up to which it
-tells; the caller that applies steps stores that version with what they changed, and goes on from there after a crash. So
-events that came twice or were read before a crash are read again, and none is skipped.
+Each step is complete in itself and names the version that it reaches; the caller stores that version together with the
+step's effects, and goes on from there after a crash. So events that came twice or were read before a crash are read again,
+and none is skipped.
 """
 
 import logging
@@ -47,11 +47,11 @@ FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
 LONGEST_RETRY_AFTER_S: Final = 300.0
 WATCH_S: Final = (240, 480)
-"""The server ends a watch after a time within these bounds; spread, so that many streams do not reconnect at once."""
+"""Bounds in seconds between which the server ends a watch; spread, so that many streams do not reconnect at once."""
 
 
 class Kind:
-    """A kind of objects: where they are listed, and how they are read."""
+    """Kind of objects: its path, and its decoder."""
 
     def __init__(self, name: str, path: str, form: Any) -> None:
         page: Any = Page
@@ -60,9 +60,9 @@ class Kind:
         self._pages = msgspec.json.Decoder(page[form])
 
     def items(self, page: bytes) -> tuple[ListMetadata, list[Any], list[Complaint]]:
-        """Metadata, items, and what is wrong with those that cannot be read: one bad object never costs its neighbours.
+        """Decode a list page into metadata, items, and complaints: one bad object never costs its neighbours.
 
-        Raises UnreachableError where the page itself is no list.
+        Raises UnreachableError if the page itself is no list.
         """
         try:
             try:
@@ -85,7 +85,7 @@ class Kind:
         return raw.metadata, good, bad
 
     def complaint(self, item: msgspec.Raw, error: Exception) -> Complaint:
-        """What is wrong with an object that is JSON, but not of this kind."""
+        """Return the complaint about an object that is JSON, but not of this kind."""
         fields = msgspec.json.decode(item)
         return complaint(self.name, fields.get("metadata") if isinstance(fields, dict) else None, error)
 
@@ -100,11 +100,11 @@ CLAIMS: Final = "claims"
 SLICES: Final = "slices"
 CLAIM_GROUP: Final = "/apis/resource.k8s.io"
 CLAIM_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Forms of claims that are read, the best first."""
+"""Versions of claims that are read, the best first."""
 
 
 def claim_kinds(api: Api) -> tuple[Kind, ...]:
-    """Claims and slices as this server has them; none where it knows no dynamic resource allocation.  Raises ApiError."""
+    """Return the kinds of claims and slices of this server; none without dynamic resource allocation.  Raises ApiError."""
     try:
         served = {item.version for item in api_group.decode(api.get(CLAIM_GROUP, {})).versions}
     except RefusedError as error:
@@ -127,7 +127,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Event(Generic[T]):
-    """A change of one object; `deleted`: this is its last state."""
+    """Change of one object; `deleted`: this is its last state."""
 
     object: T
     deleted: bool = False
@@ -135,9 +135,9 @@ class Event(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ListBegins:
-    """A list is on its way; it was asked for at this time of the cluster.
+    """Begin of a list, requested at `asked_at` on the cluster's clock.
 
-    `versions_went_back`: what is known has newer versions than what comes, and is older all the same.
+    `versions_went_back`: known objects have newer versions than those that come, and are older all the same.
     """
 
     asked_at: datetime
@@ -155,9 +155,9 @@ class ListPage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ListEnds:
-    """The list is complete as of `version`: what it did not contain was gone at `answered_at`, or is newer.
+    """End of a complete list as of `version`: objects that it did not contain were gone at `answered_at`, or are newer.
 
-    `goes_on_from`: the version at which the watch goes on, where it had not broken; else it begins anew at the list.
+    `goes_on_from`: the version at which an unbroken watch goes on; None if it begins anew at the list.
     """
 
     version: str
@@ -170,7 +170,7 @@ class ListEnds:
 class Changes(Generic[T]):
     """Events in the order of the stream, and the version that they reach.
 
-    `current`: a bookmark was read on this connection, so that these events are new and not the past being caught up.
+    `current`: a bookmark was read on this connection, so that these events are new and not a backlog.
     """
 
     events: list[Event[T]]
@@ -184,7 +184,7 @@ Step = ListBegins | ListPage[Any] | ListEnds | Changes[Any]
 
 
 class Stream:
-    """One kind of objects of one API server. `spread` is the source of randomness of waits and watch lengths."""
+    """Stream of one kind of objects of one API server. `spread` is the random source of waits and watch lengths."""
 
     def __init__(self, api: Api, kind: Kind, *, version: str | None, spread: random.Random, page: int = PAGE) -> None:
         self._api = api
@@ -200,16 +200,16 @@ class Stream:
         self.relists = 0
 
     def list_next(self) -> None:
-        """Ask for a list, from any thread. A watch first catches up, since what it still has to report is more exact, and
-        goes on from there, so that nothing between it and the list is lost.
+        """Request a list, from any thread. A watch first catches up, since its pending events are more exact, and goes on
+        from there, so that nothing between it and the list is lost.
         """
         self._list_wanted.set()
 
     def steps(self) -> Iterator[Step]:
-        """One list, or one watch until it ends. Afterwards `wait_s` says how long to wait before the next.
+        """Yield the steps of one list, or of one watch until it ends. Afterwards `wait_s` is the wait before the next.
 
-        Errors of the API end the steps and are kept in `error`; they are answered by waiting, except 410, which is
-        answered by a list at once.
+        Errors of the API end the steps and are kept in `error`; the next attempt comes after a wait, except after 410, when
+        a list follows at once.
         """
         goes_on_from = None
         try:
@@ -234,7 +234,7 @@ class Stream:
             self._failures, self.error, self.wait_s = 0, None, 0.0
 
     def run(self, deliver: Callable[[Step], None], stopped: Callable[[float], bool]) -> None:
-        """Hand over steps until `stopped`, which is asked with how long to wait (seconds)."""
+        """Deliver steps until `stopped(wait_s)` is true, which waits that many seconds."""
         while not stopped(self.wait_s):
             for step in self.steps():
                 deliver(step)
@@ -250,7 +250,7 @@ class Stream:
         log.log(level, "%s; next attempt in %.1f s", error, self.wait_s)
 
     def _listed(self) -> Iterator[Step]:
-        """All pages of one list; it is consistent as of the version of its first page. A watch goes on where it was."""
+        """Yield all pages of one list, consistent as of the version of its first page; a watch keeps its own version."""
         self.relists += 1
         asked_at, skew = self._api.clock.now(), self._api.clock.skew
         yield ListBegins(asked_at, self._went_back)
@@ -274,9 +274,9 @@ class Stream:
         self._list_wanted.clear()
 
     def _expect_reached(self, version: str) -> None:
-        """Ask the server where it is, after a watch on which nothing came.
+        """Ask the server for its version, after a watch on which nothing came.
 
-        One that was restored from a backup takes a watch from a version that it has not reached, and sends nothing on it
+        A server that was restored from a backup accepts a watch from a version that it has not reached, and sends nothing
         until it has, not even bookmarks (kubernetes#107457).
         """
         metadata, _, _ = self._kind.items(self._api.get(self._kind.path, {"limit": "1"}))
@@ -303,7 +303,7 @@ class Stream:
                 return
 
     def _changes(self, events: list[WatchEvent], received_at: datetime, current: bool) -> Iterator[Changes[Any]]:
-        """Events that came together, in two parts where the first bookmark stands among them: before it is the past."""
+        """Yield a batch of events; the first bookmark among them splits it into a backlog and current events."""
         first = next((place for place, event in enumerate(events) if event.type == "BOOKMARK"), None)
         if current or first is None:
             yield self._part(events, received_at, current)

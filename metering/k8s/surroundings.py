@@ -1,8 +1,8 @@
-"""What is beside a pod: labels and annotations of its namespace, the queue of its PodGroup, controllers above its owner.
+"""Surroundings of a pod: its namespace's labels and annotations, its PodGroup's queue, controllers above its owner.
 
-Asked for once, when a pod is first seen bound, because that description is kept. What cannot be read (no right, not
-installed, deleted) is left out: who pays is decided by the namespace's name, which the pod itself has. What cannot be
-read now is asked for again, for as long as the pod can wait.
+They are looked up once, when a pod is first seen bound, because that description is kept. Objects that cannot be read (no
+right, not installed, deleted) are left out: who pays is decided by the namespace's name, which the pod itself has. A request
+that fails for now is repeated, for as long as the pod can wait.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ OWNERS: Final[Mapping[tuple[str, str], str]] = {
     ("Trial", "kubeflow.org"): "kubeflow.org/v1beta1/trials",  # of an Experiment
     ("TaskRun", "tekton.dev"): "tekton.dev/v1/taskruns",  # of a PipelineRun
 }
-"""Controllers that another may own without the pod showing it, by kind and API group, and where they are read. A Deployment
-shows in the hash on the pod, a SparkApplication in labels.
+"""Paths of controllers that another may own without the pod showing it, by kind and API group. A Deployment shows in
+the hash on the pod, a SparkApplication in labels.
 Source: ray-project/kuberay rayjob_controller.go, rayservice_controller.go, raycronjob_controller.go and common/pod.go
 (labelPod: no label of the RayJob on pods); kubeflow/trainer plugins/jobset; volcano-sh/volcano
 cronjob_controller_util.go."""
@@ -60,7 +60,7 @@ NOTHING: Final = _Object()
 
 
 class Lookup:
-    """Asks the API server, and remembers the answer for ten minutes; `labels` of a namespace are passed on.
+    """Lookup at the API server that remembers answers for ten minutes; `labels` of a namespace are passed on.
 
     `owners`: kinds whose own owner is looked up, by kind and API group, with `GROUP/VERSION/PLURAL` of each.
     """
@@ -76,7 +76,7 @@ class Lookup:
         self._kept: dict[str, tuple[datetime, _Object]] = {}
 
     def __call__(self, facts: PodFacts) -> Surroundings:
-        """What is beside the pod."""
+        """Return the pod's surroundings."""
         volcano = facts.scheduler == "volcano"
         namespace = self._ask(f"/api/v1/namespaces/{facts.namespace}") if self._labels or volcano else NOTHING
         group = facts.annotations.get(GROUP_NAME) if volcano else None
@@ -92,7 +92,7 @@ class Lookup:
         )  # fmt: skip
 
     def _above(self, facts: PodFacts) -> tuple[tuple[Owner, ...], bool]:
-        """Controllers above the pod's first owner, upwards, and whether the chain was followed to its end."""
+        """Return controllers above the pod's first owner, upwards, and True if the chain was followed to its end."""
         found: list[Owner] = []
         owner = facts.owners[0] if facts.owners else None
         while owner is not None and len(found) < LONGEST_CHAIN:
@@ -111,7 +111,7 @@ class Lookup:
         return tuple(found), True
 
     def _ask(self, path: str) -> _Object | None:
-        """The object; an empty one where it cannot be had, None where it cannot be had now."""
+        """Return the object; an empty one if it cannot be read at all, None if it cannot be read now."""
         known = self._kept.get(path)
         if known and self._now() - known[0] < FRESH:
             return known[1]

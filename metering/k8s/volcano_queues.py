@@ -1,7 +1,7 @@
-"""What Volcano says that its queues have been given, beside what the agent holds of them: a second opinion, once an hour.
+"""Comparison of the allocated units of Volcano's queues with the agent's open pods, once an hour, as a second opinion.
 
-Volcano counts what is bound or runs and is not being released, in its queues without children; so does this. It writes
-its sums once in a scheduling cycle, so what differs once may be on its way; what stays different is an error of one of both.
+Volcano counts pods that are bound or run and are not being released, in its queues without children; so does this module.
+It writes its sums once per scheduling cycle, so one difference may be a delay; a lasting one is an error of either.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 QUEUES: Final = "/apis/scheduling.volcano.sh/v1beta1/queues"
 DEFAULT_QUEUE: Final = "default"
 Held = Counter[tuple[str, str]]
-"""Units by queue and extended resource."""
+"""Counter of units by queue and extended resource."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -46,9 +46,9 @@ class _Queues(msgspec.Struct, frozen=True):
 
 
 def queue_difference(api: Api, store: Store, scope: Scope) -> dict[tuple[str, str], tuple[int, int]] | None:
-    """Units (held by the agent's account, allocated by Volcano's) of each queue and resource on which they differ.
+    """Return units (by the agent, by Volcano) of each queue and resource on which they differ.
 
-    None where there is no Volcano, or no right to see its queues.  Raises ApiError.
+    None without Volcano, or without the right to see its queues.  Raises ApiError.
     """
     try:
         queues = msgspec.json.decode(api.get(QUEUES, {}), type=_Queues).items
@@ -68,7 +68,7 @@ def queue_difference(api: Api, store: Store, scope: Scope) -> dict[tuple[str, st
 
 
 def allocated_by_queue(store: Store, scope: Scope) -> Held:
-    """What open pods that Volcano scheduled request, but for those that are being deleted."""
+    """Sum the requests of open pods that Volcano scheduled, without those that are being deleted."""
     held: Held = Counter()
     for row in store.unreported(everything=True):
         if row.ended or row.facts.scheduler != "volcano" or _is_leaving(row):
