@@ -1,1 +1,1 @@
-"""Holds that nobody watched, pieced together from what kube-state-metrics left in Prometheus, and flagged as that."""
+"""Backfill of allocations that no agent watched, from kube-state-metrics' series in Prometheus, flagged as estimates."""

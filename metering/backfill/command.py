@@ -1,4 +1,4 @@
-"""`python -m metering backfill`: a stretch that no agent watched, from the series of kube-state-metrics."""
+"""Command `python -m metering backfill`: fills a time that no agent watched, from series of kube-state-metrics."""
 
 import argparse
 import sys
@@ -41,13 +41,13 @@ from metering.records import GpuAllocation
 from metering.slurm.command import csv_of
 
 MARGIN: Final = timedelta(minutes=10)
-"""Scrapes before and after the gap show what was running at its edges."""
+"""Time before and after the gap whose scrapes are read as well: they show what was running at its edges."""
 PODS_PER_QUERY: Final = 100
 NATIVE: Final = 'resource!~"cpu|memory|ephemeral_storage|pods|hugepages_.*|attachable_volumes_.*"'
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Records, the stretches that they fill, what could not be described, and when claims of which drivers were in use."""
+    """Result of a backfill: records, intervals that they fill, problems, and intervals and drivers of claims in use."""
 
     records: tuple[GpuAllocation, ...]
     filled: tuple[Interval, ...]
@@ -57,7 +57,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line."""
+    """Add the options of the command."""
     parser.add_argument("--cluster", required=True, help="name of the cluster in the ledger")
     add_prometheus_options(parser, required=True, help="where the series of kube-state-metrics are")
     parser.add_argument("--from", dest="start", type=instant, required=True, metavar="TIME", help="start of the gap")
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, piece together and send or write; 2 where the input is wrong, 3 where a part of the gap stays."""
+    """Read, reconstruct and send or write; return 2 if the input is wrong, 3 if a part of the gap stays."""
     if bool(options.endpoint) != bool(options.token_file) or options.until <= options.start:
         wrong = "--until must be after --from" if options.until <= options.start else "--endpoint needs --token-file"
         return bad_input(f"python -m metering backfill: {wrong}, see --help")
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read(options: argparse.Namespace, window: Interval) -> Found:
-    """All holds that reach into the window.  Raises PrometheusError."""
+    """Return all allocations that reach into the window.  Raises PrometheusError."""
     prometheus = Prometheus.of(options)
     wider, further = Interval(window.start - MARGIN, window.end + MARGIN), dict(options.resource)
     try:
@@ -115,7 +115,7 @@ def read(options: argparse.Namespace, window: Interval) -> Found:
 def _scrapes(
     prometheus: Prometheus, wider: Interval, pods: Mapping[str, PodSeries], capacity: Mapping[str, Mapping[str, int]]
 ) -> tuple[Scrapes, list[str]]:
-    """When kube-state-metrics was scraped, and of what nothing shows that it was.  Raises PrometheusError."""
+    """Return the scrapes of kube-state-metrics, and problems with shards that were not scraped.  Raises PrometheusError."""
     lasting = prometheus.series(SCRAPE_METRICS, wider)
     scrapes, problems = Scrapes(lasting), list[str]()
     elsewhere = {pod.target[1] for pod in pods.values() if pod.seen and pod.target not in scrapes}
@@ -138,7 +138,7 @@ def _scrapes(
 
 
 def _report(found: Found, window: Interval) -> int:
-    """Say what stays open of the gap."""
+    """Write to stderr what stays open of the gap; return the exit status."""
     for problem in found.problems:
         sys.stderr.write(f"{problem}; nothing of the gap is filled until all is described\n")
     left_us = window.microseconds - sum(piece.microseconds for piece in found.filled)
@@ -165,7 +165,7 @@ def _write(records: Sequence[GpuAllocation], path: Path | None) -> int:
 
 
 def _send(options: argparse.Namespace, found: Found) -> int:
-    """Records first, and what they fill with the last of them."""
+    """Send records; attach filled intervals to the last batch."""
     filled = [{"from": piece.start, "until": piece.end} for piece in found.filled]
     return report_allocations(
         options.state, found.records, endpoint=options.endpoint, token_file=options.token_file,

@@ -1,4 +1,4 @@
-"""PURE: series of kube-state-metrics about a pod -> the records of its allocations, as estimates with their bounds."""
+"""PURE: records of a pod's allocations from series of kube-state-metrics, as estimates with their bounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,12 +24,12 @@ REFUSED: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
 
 
 class BackfillError(ValueError):
-    """A hold that the series show but do not describe: it cannot be billed, so its time is not filled."""
+    """Error of an allocation that the series show but do not describe: it cannot be billed, so its time is not filled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where holds are: the cluster's name in the ledger, its nodes' labels, products of nodes without a label, the units of
+    """Cluster of the allocations: its name in the ledger, its nodes' labels, products of nodes without a label, the units of
     each resource that nodes have, and resources beyond the table, each unit of which is a device, with their product.
     """
 
@@ -41,7 +41,7 @@ class Site:
 
 
 def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -> list[GpuAllocation]:
-    """Holds of one pod that reach into the window; open ones are known until its end, or their last scrape.
+    """Return the allocations of one pod that reach into the window; open ones are known until its end, or their last scrape.
 
     Raises BackfillError.
     """
@@ -77,14 +77,16 @@ def records_of(pod: PodSeries, scrapes: Scrapes, window: Interval, site: Site) -
 
 
 def _containers(pod: PodSeries) -> tuple[list[Container], list[Container]]:
-    """Containers and init containers as far as the series show them."""
+    """Return containers and init containers as far as the series show them."""
     init = [Container(name, asked, {}, pod.stays.get(name, False)) for name, asked in pod.init_requests.items()]
     return [Container(name, requests) for name, requests in pod.requests.items()], init
 
 
 def _requests(pod: PodSeries) -> dict[str, int]:
-    """Effective request, as far as it is the same whatever the series do not show: the order of init containers, and, where
-    kube-state-metrics keeps no series of them, which stay as sidecars.  Raises BackfillError.
+    """Return the effective request if it does not depend on facts that the series do not show.
+
+    Those facts are the order of init containers, and, where kube-state-metrics keeps no series of them, which of them stay
+    as sidecars.  Raises BackfillError.
     """
     containers = [Container(name, requests) for name, requests in pod.requests.items()]
     possible = []
@@ -102,7 +104,7 @@ def _requests(pod: PodSeries) -> dict[str, int]:
 
 
 def _end_of(pod: PodSeries, scrapes: Scrapes) -> Ending | None:
-    """When a pod let its devices go, or None while it held them as far as scrapes reach."""
+    """Return how a pod released its devices, or None if it held them as far as scrapes reach."""
     last = pod.seen[-1]
     if pod.terminal is not None:
         seen_at, phase = pod.terminal

@@ -1,4 +1,4 @@
-"""PURE: series of kube-state-metrics -> what they say of each pod that held devices.
+"""PURE: state of each pod that held devices, from series of kube-state-metrics.
 
 kube-state-metrics keeps no history: a pod that came and went between two scrapes left no trace, and one that vanished did
 so at some time between the last scrape with it and the first one without.
@@ -28,15 +28,15 @@ POD_METRICS: Final = (
 )  # fmt: skip
 NODE_LABELS: Final = "kube_node_labels"
 CLAIM_METRIC: Final = "dra_resource_claims_in_use"
-"""Of kubelets (since 1.34): claims in use on a node, by driver; that there were some is all that can be known of them."""
+"""Metric of kubelets (since 1.34): claims in use on a node, by driver. It shows that there were claims, not which pod's."""
 TERMINAL: Final = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)
 class PodSeries:
-    """What the series say of one pod. `shown`: whether kube_pod_info has it; `seen`: every scrape that had it bound to
-    a node, the last of them of `target`; `stays`: whether an init container stays beside the others, as a sidecar; `ran`:
-    whether its phase was Running; `unknown`: extended resources that nobody knows, as series write them.
+    """State of one pod by its series. `shown`: kube_pod_info has it; `seen`: every scrape that had it bound to a node, the
+    last of them by `target`; `stays`: True for an init container that stays beside the others, as a sidecar; `ran`: its
+    phase was Running; `unknown`: extended resources that the table does not know, as series write them.
     """
 
     uid: str
@@ -65,7 +65,7 @@ class PodSeries:
 def requesting_pods(
     series: Iterable[Series], further: Iterable[str] = (), none: Iterable[str] = ()
 ) -> dict[str, PodSeries]:
-    """Pods with requests of extended resources (REQUEST_METRICS), by UID.
+    """Return the pods that request extended resources (REQUEST_METRICS), by UID.
 
     `further`: accelerators beyond the table; `none`: resources that are no accelerators.
     """
@@ -85,7 +85,7 @@ def requesting_pods(
 
 
 def add_pod_series(pods: Mapping[str, PodSeries], series: Iterable[Series]) -> None:
-    """Fill in what POD_METRICS say of the pods."""
+    """Add the facts of POD_METRICS to the pods."""
     for one in series:
         pod = pods.get(one.labels.get("uid", ""))
         if pod is not None and one.samples:
@@ -126,16 +126,16 @@ TIMES: Final = {
 
 
 def _add_terminal(pod: PodSeries, phase: str, samples: Sequence[tuple[datetime, Decimal]]) -> None:
-    """The first scrape that found it finished; what its status turned to later changes nothing."""
+    """Keep the first scrape that found the pod finished; later changes of its status count for nothing."""
     first = next((at for at, reported in samples if reported == 1), None)
     if first is not None and (pod.terminal is None or first < pod.terminal[0]):
         pod.terminal = (first, phase)
 
 
 def claims_in_use(series: Iterable[Series], window: Interval) -> tuple[tuple[str, ...], list[Interval]]:
-    """Drivers of accelerators of which a kubelet reported claims in use (CLAIM_METRIC), and the stretches of the window.
+    """Return accelerator drivers whose claims a kubelet reported in use (CLAIM_METRIC), and the times of use in the window.
 
-    A stretch reaches from the scrape before claims were seen to the first one without them.
+    A time of use reaches from the scrape before claims were seen to the first one without them.
     """
     drivers: set[str] = set()
     found: list[Interval] = []
@@ -156,7 +156,7 @@ ANY_DRIVER: Final = "<any>"
 
 
 def node_labels(series: Iterable[Series]) -> dict[str, Series]:
-    """The labels that a node had last, as kube_node_labels reports them."""
+    """Return the labels that each node had last, as kube_node_labels reports them."""
     found: dict[str, Series] = {}
     for one in series:
         node = one.labels.get("node", "")
@@ -166,7 +166,7 @@ def node_labels(series: Iterable[Series]) -> dict[str, Series]:
 
 
 def original_labels(one: Series | None, resource: str) -> dict[str, str]:
-    """Of a node's sanitised labels those that say what a unit of the resource is or of which capacity type the node, under
+    """Return those of a node's sanitised labels that describe a unit of the resource or the node's capacity type, under
     their own names.
     """
     wanted = {key for keys in PRODUCT_LABELS.values() for key in keys} | {FALLBACK_PRODUCT_LABEL, *SHARING_LABELS}
@@ -180,7 +180,7 @@ def original_labels(one: Series | None, resource: str) -> dict[str, str]:
 
 
 def snake_case(label: str) -> str:
-    """A label's name as kube-state-metrics writes one in camel case.
+    """Return a camel-case label's name as kube-state-metrics writes it.
 
     >>> snake_case("eks.amazonaws.com/capacityType")
     'eks.amazonaws.com/capacity_type'
@@ -189,7 +189,7 @@ def snake_case(label: str) -> str:
 
 
 def node_capacity(series: Iterable[Series]) -> dict[str, dict[str, int]]:
-    """Units of each accelerator resource that a node had last, by node, as CAPACITY_METRIC reports them."""
+    """Return units of each accelerator resource that a node had last, by node, as CAPACITY_METRIC reports them."""
     found: dict[str, dict[str, int]] = defaultdict(dict)
     for one in series:
         resource = resource_of(one.labels.get("resource", ""))
@@ -206,4 +206,4 @@ SHARING_LABELS: Final = (
     "cloud.google.com/gke-gpu-partition-size",
 )  # fmt: skip
 KNOWN_LABELS: Final = re.compile("label_(?:" + re.sub(r"\\\.|[/-]", "_", KNOWN_SHARING.pattern) + ")")
-"""Labels that are read or change no share, as kube-state-metrics writes them."""
+"""Pattern of labels, as kube-state-metrics writes them, that the rules read or that change no share."""

@@ -1,12 +1,12 @@
-"""PURE: when kube-state-metrics was scraped, shard by shard.
+"""PURE: times at which kube-state-metrics was scraped, shard by shard.
 
-Several instances may share the objects of a cluster among them, each by itself (`--total-shards`), or by node. What one of
-them does not show may be gone, or be another's; so only its own scrapes say that it is gone, and only time in which all of
-them were scraped was watched.
+Several instances may share the objects of a cluster, by hash (`--total-shards`) or by node. An object that one of them does
+not show may be gone, or be another's; so only its own scrapes show that it is gone, and only time in which all of them were
+scraped was watched.
 
-Instances that show the same object are one shard: a pair for availability, or one that was started again. Which shards there
-are shows by objects that are always there, nodes and namespaces; where pods are shown by an instance that has neither, by
-pods of DaemonSets.
+Instances that show the same object are one shard: a pair for availability, or one that was restarted. Objects that are
+always there, nodes and namespaces, show which shards there are; for an instance that shows pods but neither of these, pods
+of DaemonSets do.
 """
 
 from bisect import bisect_right
@@ -20,29 +20,30 @@ from metering.prometheus import Series, workload_label
 
 SCRAPE_METRICS: Final = ("kube_node_info", "kube_namespace_created")
 SHARDS_METRIC: Final = "kube_state_metrics_total_shards"
-"""Of the telemetry of kube-state-metrics: how many instances share the objects, as far as it is scraped."""
+"""Metric of kube-state-metrics' own telemetry: how many instances share the objects, as far as it is scraped."""
 LASTING_PODS: Final = 'created_by_kind="DaemonSet"'
-"""Series of kube_pod_info that each instance has which shows pods at all."""
+"""Matcher of series of kube_pod_info that every instance has if it shows pods at all."""
 LONGEST_SCRAPE: Final = timedelta(minutes=5)
-"""Scrapes further apart leave time in which nobody looked."""
+"""Longest distance of two scrapes between which time counts as watched."""
 
 Target = tuple[str, str]
-"""Job and instance: what Prometheus scraped."""
+"""Job and instance that Prometheus scraped."""
 
 
 def target_of(labels: Mapping[str, str]) -> Target:
-    """The instance of kube-state-metrics behind a series."""
+    """Return the instance of kube-state-metrics behind a series."""
     return labels.get("job", ""), labels.get("instance", "")
 
 
 class Scrapes:
-    """When each shard of kube-state-metrics was scraped, by its series of objects that are always there."""
+    """Scrape times of each shard of kube-state-metrics, by its series of objects that are always there."""
 
     def __init__(self, series: Iterable[Series]) -> None:
         times: dict[Target, set[datetime]] = {}
         shard: dict[Target, Target] = {}
         first: dict[tuple[str, str], Target] = {}
 
+        # Union-find: two targets that show one object are one shard.
         def root(target: Target) -> Target:
             while shard[target] != target:
                 target = shard[target]
@@ -68,13 +69,13 @@ class Scrapes:
         return target in self._shard
 
     def after(self, instant: datetime, target: Target) -> datetime | None:
-        """The first scrape after an instant of the shard of a target; None where there is none."""
+        """Return the first scrape of a target's shard after an instant; None if there is none."""
         at = self._at[self._shard[target]]
         place = bisect_right(at, instant)
         return at[place] if place < len(at) else None
 
     def watched(self, window: Interval) -> list[Interval]:
-        """The part of the window in which scrapes of every shard followed each other closely."""
+        """Return the parts of the window in which scrapes of every shard followed each other closely."""
         left = [window] if self._at else []
         for at in self._at.values():
             near = union([Interval(first, second) for first, second in pairwise(at) if second - first <= LONGEST_SCRAPE])
@@ -83,7 +84,7 @@ class Scrapes:
 
 
 def _object(one: Series) -> tuple[str, str]:
-    """What a series is about: a node, a namespace or a pod."""
+    """Return the object of a series: a node, a namespace or a pod."""
     of_pod, of_namespace = "uid" in one.labels, one.name == SCRAPE_METRICS[1]
     label = "uid" if of_pod else "namespace" if of_namespace else "node"
     return one.name, workload_label(one.labels, label)

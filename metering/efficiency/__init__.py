@@ -1,1 +1,1 @@
-"""Efficiency of training jobs: what their own reports say, checked against what the devices' exporters measured."""
+"""Efficiency of training jobs: their own reports, checked against measurements of the devices' exporters."""

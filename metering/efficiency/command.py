@@ -1,4 +1,4 @@
-"""`python -m metering efficiency`: exporters' series and jobs' reports -> efficiency samples, hour by hour."""
+"""Command `python -m metering efficiency`: samples of each hour from exporters' series and jobs' reports."""
 
 import argparse
 import csv
@@ -44,7 +44,7 @@ SCHEMA: Final = "CREATE TABLE IF NOT EXISTS efficiency_read (cluster TEXT PRIMAR
 FLUSH_S: Final = 60.0
 TURN_S: Final = 60.0
 SETTLED: Final = timedelta(minutes=10)
-"""How long after its end an hour is read: scrapes, remote writes and job logs come late."""
+"""Delay after its end with which an hour is read: scrapes, remote writes and job logs come late."""
 READ_UNTIL: Final = Gauge("suanpan_efficiency_read_until_timestamp_seconds", "End of the last hour that was read")
 WAITING: Final = Gauge("suanpan_efficiency_spool_bytes", "What waits to be delivered")
 REJECTED: Final = Gauge("suanpan_efficiency_rejected_records", "Records that the platform put into quarantine")
@@ -52,7 +52,7 @@ FAILURES: Final = Counter("suanpan_efficiency_failed_reads", "Hours that could n
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line."""
+    """Add the options of the command."""
     parser.add_argument("--cluster", required=True, help="name of the cluster in the ledger")
     add_prometheus_options(parser, required=False, help="where the exporters' series are")
     parser.add_argument("--jobs", type=Path, metavar="FILE", help="which pods are which training job (YAML)")
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, score and send or write; one line on stderr and 2 where the input is wrong, 3 where it is not delivered."""
+    """Read, score and send or write; return 2 after one line on stderr if the input is wrong, 3 if it is not delivered."""
     if problem := _usage_problem(options):
         return bad_input(f"python -m metering efficiency: {problem}, see --help")
     try:
@@ -99,7 +99,7 @@ def _usage_problem(options: argparse.Namespace) -> str:
 
 
 class Scorer:
-    """Makes the samples of an hour; the jobs file and its logs are read once."""
+    """Scorer of hours; the jobs file and its logs are read once."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         jobs_file = read_jobs_file(options.jobs) if options.jobs else JobsFile()
@@ -108,7 +108,7 @@ class Scorer:
         self._prometheus = Prometheus.of(options) if options.prometheus else None
 
     def samples(self, window: Interval) -> list[EfficiencySample]:
-        """All samples of one hour; what cannot be attributed is printed on stderr."""
+        """Return all samples of one hour; write pods that cannot be attributed to stderr."""
         by_pod = self._of_pods(self._prometheus, window) if self._prometheus else []
         by_workload = [workload_sample(reported, window, self._scoring) for reported in self._jobs if reported.job.workload]
         return by_pod + [sample for sample in by_workload if sample]
@@ -123,7 +123,7 @@ class Scorer:
         return [pod_sample(pod, self._jobs, window, self._scoring) for pod in telemetry.pods]
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         if self._prometheus:
             self._prometheus.close()
 
@@ -138,7 +138,7 @@ def _write(samples: Sequence[EfficiencySample], path: Path | None) -> int:
 
 
 def csv_of(samples: Sequence[EfficiencySample]) -> str:
-    """The usage file of the contract; an empty mfu or hfu is no score."""
+    """Return the usage file of the contract; an empty mfu or hfu is no score."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -150,7 +150,7 @@ def csv_of(samples: Sequence[EfficiencySample]) -> str:
 
 
 class Outbox:
-    """The state file of the agent of one cluster: samples on their way to the platform, and how far they were read."""
+    """State file of the agent of one cluster: samples to be delivered, and the end of the hours that were read."""
 
     def __init__(self, path: Path, cluster: str) -> None:
         self._connection: sqlite3.Connection = open_state(path)
@@ -160,12 +160,12 @@ class Outbox:
 
     @property
     def read_until(self) -> datetime | None:
-        """End of the last hour that was read."""
+        """Return the end of the last hour that was read, or None."""
         row = self._connection.execute("SELECT until FROM efficiency_read WHERE cluster = ?", (self._cluster,)).fetchone()
         return datetime.fromisoformat(row[0]) if row else None
 
     def put(self, window: Interval, samples: Sequence[EfficiencySample]) -> None:
-        """Keep the samples of a window and that it was read: both or neither.  Raises SpoolFullError."""
+        """Keep the samples of a window and the fact that it was read: both or neither.  Raises SpoolFullError."""
         with self._connection:
             for batch in in_batches(samples, RECORDS_PER_BODY):
                 self.spool.put(ENDPOINT, msgspec.json.encode(batch))
@@ -175,7 +175,7 @@ class Outbox:
             )
 
     def close(self) -> None:
-        """Close the file; what waits stays in it."""
+        """Close the file; waiting bodies stay in it."""
         self._connection.close()
 
 
@@ -197,7 +197,7 @@ def _send(options: argparse.Namespace) -> int:
 
 
 def _put_hours(options: argparse.Namespace, outbox: Outbox, until: datetime) -> None:
-    """Read every hour that was not read yet, each in a transaction with its place."""
+    """Read every hour that was not read yet, each in one transaction with the mark that it was read."""
     known = [at for at in (options.start, outbox.read_until) if at]
     start = max(known, default=until.replace(minute=0, second=0, microsecond=0))
     windows = hours_of(start, until)
@@ -211,7 +211,7 @@ def _put_hours(options: argparse.Namespace, outbox: Outbox, until: datetime) -> 
 def _deliver_and_wait(
     options: argparse.Namespace, outbox: Outbox, delivery: Delivery, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """One turn of --follow: what cannot be read now is read in the next."""
+    """Run one turn of --follow: an hour that cannot be read now is read in the next turn."""
     try:
         _put_hours(options, outbox, datetime.now(UTC) - SETTLED)
     except (JobsFileError, PrometheusError, SpoolFullError, OSError) as error:

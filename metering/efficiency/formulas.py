@@ -26,7 +26,7 @@ ATTENTION_FORWARD: Final = Fraction(4)
 
 
 class Recomputation(StrEnum):
-    """Which activations were thrown away and computed again in the backward pass."""
+    """Activations that were dropped and computed again in the backward pass."""
 
     NONE = "none"
     SELECTIVE = "selective"  # only the attention core
@@ -34,7 +34,7 @@ class Recomputation(StrEnum):
 
 
 class Formula(StrEnum):
-    """How FLOP per token are counted."""
+    """Formulas that count FLOP per token."""
 
     SIX_N = "6N"  # parameters only
     PALM = "palm"  # 6N + 12LHQT: attention over the whole sequence; torchtitan counts so too
@@ -53,7 +53,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class ModelShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the FLOP of a step follow from. `active_params`: those that one token meets, of a mixture of experts too.
+    """Shape of a model, which decides the FLOP of a step. `active_params`: those that one token meets, also with experts.
 
     Tied embeddings count once, in the head; an untied input embedding does no matrix product and is left out.
     """
@@ -66,18 +66,18 @@ class ModelShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def attention_positions(self) -> int | None:
-        """Layers x heads x head dimension x sequence, or None where the shape is not reported."""
+        """Return layers x heads x head dimension x sequence, or None if the shape is not reported."""
         if self.layers is None or self.heads is None or self.head_dim is None or self.seq_len is None:
             return None
         return self.layers * self.heads * self.head_dim * self.seq_len
 
 
 class FormulaError(ValueError):
-    """A formula that needs more of the model's shape than was reported."""
+    """Error of a formula that needs more of the model's shape than was reported."""
 
 
 def model_flops_per_token(formula: Formula, shape: ModelShape) -> Fraction:
-    """Useful FLOP of one token, forward and backward.
+    """Return the useful FLOP of one token, forward and backward.
 
     6 x N + w x 12 x L x H x Q x T, with w = 0 ("6N"), 1 ("palm") or 1/2 ("megatron")
 
@@ -90,7 +90,7 @@ def model_flops_per_token(formula: Formula, shape: ModelShape) -> Fraction:
 
 
 def hardware_flops_per_token(formula: Formula, shape: ModelShape, recomputation: Recomputation) -> Fraction:
-    """Executed FLOP of one token: recomputation adds a forward pass, of everything or of the attention core only.
+    """Return the executed FLOP of one token: recomputation adds a forward pass, of all or of the attention core only.
 
     >>> shape = ModelShape(10**9, layers=10, heads=8, head_dim=128, seq_len=2048)
     >>> hardware_flops_per_token(Formula.PALM, shape, Recomputation.FULL)  # 8N + 16LHQT
@@ -110,7 +110,7 @@ def hardware_flops_per_token(formula: Formula, shape: ModelShape, recomputation:
 
 
 def hfu_factor(recomputation: Recomputation, formula: Formula, shape: ModelShape | None) -> Fraction | None:
-    """HFU / MFU of a job that reported only its MFU or its FLOP/s; None where that takes a shape which is not reported.
+    """Return HFU / MFU of a job that reported only MFU or FLOP/s; None if that takes a shape that is not reported.
 
     >>> hfu_factor(Recomputation.FULL, Formula.REPORTED, None)
     Fraction(4, 3)
@@ -127,7 +127,7 @@ def hfu_factor(recomputation: Recomputation, formula: Formula, shape: ModelShape
 
 
 def utilisation(flops_per_second: Fraction, peak_tflops: Fraction) -> Fraction:
-    """FLOP/s of one device over its dense peak in TFLOP/s.
+    """Return FLOP/s of one device over its dense peak in TFLOP/s.
 
     >>> utilisation(Fraction(4947 * 10**11), Fraction("989.4"))
     Fraction(1, 2)

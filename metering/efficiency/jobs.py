@@ -1,4 +1,4 @@
-"""The jobs file: which pods are which training job, and what must be known of it to make a score of its reports."""
+"""Jobs file: pods of each training job, and the facts that turn its reports into a score."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class JobsFileError(ValueError):
-    """A jobs file or a log of it that says nothing usable; names the file, and the job or line."""
+    """Error in a jobs file or a log that it names; the message names the file, and the job or line."""
 
 
 class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a job's own reports stand. `zone`: of times without an offset."""
+    """Log with a job's own reports. `zone`: of times without an offset."""
 
     format: Literal["megatron", "torchtitan", "nemo", "progress"]
     file: Text
@@ -30,11 +30,11 @@ class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A training job: its pods by namespace and name pattern, or the name of its workload.
+    """Training job: its pods by namespace and name pattern, or the name of its workload.
 
-    `dtype`: precision of the matrix products, by whose peak is divided. `recomputation`: what the backward pass computes
-    again; without it there is an MFU but no HFU. `accelerator`: product, where no exporter says it. `devices`: of the
-    whole job, for scores by workload.
+    `dtype`: precision of the matrix products, whose peak is the divisor. `recomputation`: which activations the backward
+    pass computes again; without it there is an MFU but no HFU. `accelerator`: product, where no exporter reports it.
+    `devices`: of the whole job, for scores by workload.
     """
 
     reports: LogFile
@@ -55,19 +55,19 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"workload {self.workload!r} needs devices and accelerator: no exporter reports them")
 
     def has(self, namespace: str, pod: str) -> bool:
-        """Whether a pod is one of the job's."""
+        """Return True if a pod is one of the job's."""
         return self.namespace is not None and fnmatchcase(namespace, self.namespace) and fnmatchcase(pod, self.pod)
 
 
 class JobsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`jobs`, and `peaks`: dense TFLOP/s of products as their contract says, before the built-in table."""
+    """Jobs (`jobs`), and dense TFLOP/s of products by their contract (`peaks`), which precede the built-in table."""
 
     jobs: tuple[Job, ...] = ()
     peaks: dict[str, dict[str, str]] = {}
 
 
 class ReportedJob:
-    """A job with what it reported."""
+    """Training job with its reports."""
 
     def __init__(self, job: Job, reports: Sequence[JobReport]) -> None:
         self.job = job
@@ -77,7 +77,7 @@ class ReportedJob:
                 self._by_hour[hour].append(report)
 
     def within(self, span: Interval) -> list[JobReport]:
-        """Reports that speak of any of the time, each once."""
+        """Return the reports that overlap the time, each once."""
         found = {id(report): report for hour in _hours(span) for report in self._by_hour.get(hour, ())}
         return [report for report in found.values() if report.span.overlap(span)]
 
@@ -100,7 +100,7 @@ def read_jobs_file(path: Path) -> JobsFile:
 
 
 def read_job(job: Job, beside: Path) -> ReportedJob:
-    """The job with its reports; a relative log is beside the jobs file.  Raises JobsFileError."""
+    """Read a job's reports; a relative log is beside the jobs file.  Raises JobsFileError."""
     path = beside / job.reports.file
     try:
         zone = ZoneInfo(job.reports.zone) if job.reports.zone else None
@@ -112,5 +112,5 @@ def read_job(job: Job, beside: Path) -> ReportedJob:
 
 
 def peaks_of(given: JobsFile) -> Mapping[str, Mapping[str, str]]:
-    """A site's own peaks, with precisions in lower case."""
+    """Return a site's own peaks, with precisions in lower case."""
     return {product: {dtype.lower(): peak for dtype, peak in peaks.items()} for product, peaks in given.peaks.items()}

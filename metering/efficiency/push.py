@@ -1,4 +1,4 @@
-"""Reports the speed of a training script. Import this file or copy it: it needs Python's standard library alone.
+"""Progress reports of a training script. Import this file or copy it: it needs Python's standard library alone.
 
     from push import Progress                              # or: from metering.efficiency.push import Progress
     progress = Progress(devices=16, active_params=70_000_000_000, dtype="bf16", recomputation="full")
@@ -7,8 +7,8 @@
         progress.step(tokens=batch.numel())                # tokens of all devices, padding left out
 
 Only one process of a job reports (rank 0). Each minute it prints a line `suanpan-progress {...}`, which `python -m metering
-efficiency` reads from the job's log and checks against what the devices' exporters measured. With `sink=Push(...)` the job
-sends its samples to the platform itself instead; nothing checks them then, so that is for jobs whose operator trusts them.
+efficiency` reads from the job's log and checks against the measurements of the devices' exporters. With `sink=Push(...)` the
+job sends its samples to the platform itself, unchecked: that is for jobs whose operator trusts them.
 
 Nothing here ever raises into the training loop or holds it up for longer than the timeout of a request.
 """
@@ -26,7 +26,7 @@ from typing import Any
 
 
 class Progress:
-    """Counts tokens and reports them in intervals of `every_s` seconds.
+    """Counter of tokens that reports them in intervals of `every_s` seconds.
 
     `devices`: of the whole job. `active_params`: those that one token meets; with `layers`, `heads`, `head_dim` and
     `seq_len` the formula may be "palm" or "megatron", which count attention. `recomputation`: none, selective or full.
@@ -59,17 +59,17 @@ class Progress:
         self._start, self._tokens = clock(), 0
 
     def step(self, tokens: int) -> None:
-        """Add the tokens of one step of all devices; reports them once an interval is full."""
+        """Add the tokens of one step of all devices; report them once an interval is full."""
         self._tokens += int(tokens)
         if self._clock() - self._start >= self._every_s:
             self.flush()
 
     def pause(self) -> None:
-        """Report what was done so far; call `resume` when training goes on, so that a checkpoint is not training time."""
+        """Report the tokens so far; call `resume` when training goes on, so that a checkpoint is not training time."""
         self.flush()
 
     def resume(self) -> None:
-        """Begin a new stretch now."""
+        """Begin a new interval now."""
         self._start, self._tokens = self._clock(), 0
 
     def flush(self) -> None:
@@ -81,13 +81,13 @@ class Progress:
 
 
 def print_line(progress: dict[str, Any]) -> None:
-    """The default sink: a line of standard output, from where the log of the job is read."""
+    """Write the line that the log of the job must contain: the default sink."""
     sys.stdout.write(f"suanpan-progress {json.dumps(progress)}\n")
     sys.stdout.flush()
 
 
 class Push:
-    """A sink that sends samples to `usage/efficiency`; what cannot be sent is kept and sent with the next.
+    """Sink that sends samples to `usage/efficiency`; samples that cannot be sent are kept and sent with the next.
 
     `peak_tflops`: dense peak of one device in the job's precision. Name the job by `pod_uid` or by `workload`.
     """
@@ -116,7 +116,7 @@ class Push:
         self.send()
 
     def send(self) -> bool:
-        """Send what waits; whether nothing waits any more."""
+        """Send the waiting samples; return True if none is left."""
         headers = {"Authorization": "Bearer " + self._token, "Content-Type": "application/json"}
         body = json.dumps(self.waiting).encode()
         request = urllib.request.Request(self._url, body, headers)  # noqa: S310  (the operator's own address)
@@ -140,7 +140,7 @@ class Push:
 
 
 def _flops_per_token(formula: str, model: dict[str, int]) -> int:
-    """6N, and for "palm" and "megatron" the attention: 12 x L x H x Q x T, halved by the latter for the causal mask."""
+    """Return 6N, and for "palm" and "megatron" the attention: 12 x L x H x Q x T, halved by the latter (causal mask)."""
     weight = {"6N": 0, "palm": 12, "megatron": 6}[formula]
     shape = model["layers"] * model["heads"] * model["head_dim"] * model["seq_len"] if weight else 0
     return 6 * model["active_params"] + weight * shape

@@ -1,10 +1,10 @@
-"""PURE: what training jobs print of their own speed -> reports: FLOP/s or tokens/s per device over a stretch of time.
+"""PURE: reports of training jobs from their logs: FLOP/s or tokens/s per device over an interval.
 
-A report covers only the time that it measured: of Megatron-LM the iterations since the line before, so that a checkpoint
-between two lines is not covered; of torchtitan everything since its line before, which is how it measures. The first
-line after a start is left out where it cannot say since when it measured.
+A report covers only the time that it measured: for Megatron-LM the iterations since the line before, so that a checkpoint
+between two lines is not covered; for torchtitan all time since its line before, which is how it measures. The first line
+after a start is left out if the start of its measurement is unknown.
 
-A line may begin with the RFC 3339 instant that `kubectl logs --timestamps` puts there; that one is used then.
+A line may begin with the RFC 3339 instant that `kubectl logs --timestamps` adds; that instant is then used.
 """
 
 import re
@@ -26,7 +26,7 @@ NUMBER: Final = r"[-+]?(?:\d+(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|in
 
 
 def _after(label: str) -> re.Pattern[str]:
-    """The first number after a label."""
+    """Return the pattern of the first number after a label."""
     return re.compile(rf"(?<![\w]){re.escape(label)}\s*({NUMBER})")
 
 
@@ -48,14 +48,14 @@ LONGEST_ITERATION: Final = Decimal(86_400)
 
 
 class ReportError(ValueError):
-    """A log that cannot be placed in time, or a progress line that breaks its form; names the line."""
+    """Error of a log that cannot be placed in time, or of a progress line that breaks its form; names the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What a job says of [start, end): FLOP/s per device as it counted them, or its tokens/s over all devices.
+    """Report of a job on [start, end): FLOP/s per device as it counted them, or its tokens/s over all devices.
 
-    `formula`: how the job counted its FLOP. `problem`: why the line is no measurement ("mfu not computed"), else empty.
+    `formula`: the job's own count of FLOP. `problem`: why the line is no measurement ("mfu not computed"), else empty.
     """
 
     span: Interval
@@ -70,7 +70,7 @@ class JobReport:
 
 
 class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of the push helper, `suanpan-progress {...}`: tokens that all devices of the job trained on in a span."""
+    """Line of the push helper, `suanpan-progress {...}`: tokens that all devices of the job trained on in an interval."""
 
     start: datetime
     end: datetime
@@ -93,9 +93,9 @@ Reader = Callable[[Iterator[_Line]], Iterator[JobReport]]
 
 
 def read_reports(kind: str, lines: Iterable[str], zone: tzinfo | None = None) -> list[JobReport]:
-    """Reports of a log of the given kind, in the order of the log.
+    """Return the reports of a log of the given kind, in the order of the log.
 
-    `zone`: of times without an offset; without one such times are refused.  Raises ReportError.
+    `zone`: of times without an offset; if None, such times are refused.  Raises ReportError.
     """
     return list(READERS[kind](_placed(lines, zone)))
 
@@ -111,7 +111,7 @@ def _placed(lines: Iterable[str], zone: tzinfo | None) -> Iterator[_Line]:
 
 
 def _clock(text: str, number: int, zone: tzinfo | None) -> datetime | None:
-    """The instant within the first words of a line, where its logger wrote one."""
+    """Return the instant in the first 80 characters of a line, or None."""
     found = CLOCK.search(text[:80])
     if found is None:
         return None
@@ -142,7 +142,7 @@ def _instant(line: _Line) -> datetime:
 
 
 def _value(text: str, number: re.Pattern[str]) -> Decimal | None:
-    """The number that the pattern finds, or None where there is none or it is not finite."""
+    """Return the number that the pattern finds, or None if there is none or it is not finite."""
     found = number.search(text)
     try:
         value = Decimal(found.group(1).replace(",", "")) if found else None
@@ -152,13 +152,13 @@ def _value(text: str, number: re.Pattern[str]) -> Decimal | None:
 
 
 def _until(line: _Line, seconds: Decimal) -> Interval:
-    """The seconds before the line."""
+    """Return the interval of so many seconds before the line."""
     end = _instant(line)
     return Interval(end - timedelta(microseconds=int(seconds * 1_000_000)), end)
 
 
 def _megatron(lines: Iterator[_Line]) -> Iterator[JobReport]:
-    """`iteration 100/5000 | ... | elapsed time per iteration (ms): 4500.0 | throughput per GPU (TFLOP/s/GPU): 405.6 |`"""
+    """Yield reports: `iteration 1/50 | elapsed time per iteration (ms): 4500.0 | throughput per GPU (TFLOP/s/GPU): 40 |`."""
     last: int | None = None
     for line in lines:
         found = MEGATRON.search(line.text)
@@ -176,7 +176,7 @@ def _megatron(lines: Iterator[_Line]) -> Iterator[JobReport]:
 
 
 def _titan(lines: Iterator[_Line]) -> Iterator[JobReport]:
-    """`step: 10  loss: 7.8  memory: 40.2GiB(42%)  tps: 7,500  tflops: 410.2  mfu: 41.47%`"""
+    """Yield reports: `step: 10  loss: 7.8  memory: 40.2GiB(42%)  tps: 7,500  tflops: 410.2  mfu: 41.47%`."""
     last: tuple[int, datetime] | None = None
     for line in lines:
         found = TITAN.search(line.text)
@@ -192,7 +192,7 @@ def _titan(lines: Iterator[_Line]) -> Iterator[JobReport]:
 
 
 def _nemo(lines: Iterator[_Line]) -> Iterator[JobReport]:
-    """`Training epoch 0, iteration 45/99 | ... | train_step_timing in s: 6.08 | TFLOPS_per_GPU: 1.249e+03 | ...`"""
+    """Yield reports: `Training epoch 0, iteration 4/9 | ... | train_step_timing in s: 6.08 | TFLOPS_per_GPU: 1.249e+03`."""
     for line in lines:
         if not NEMO.search(line.text):
             continue
@@ -211,7 +211,7 @@ def _flops_report(span: Interval, formula: Formula, tflops: Decimal | None, prob
 
 
 def _progress(lines: Iterator[_Line]) -> Iterator[JobReport]:
-    """`suanpan-progress {...}` of the push helper."""
+    """Yield reports: `suanpan-progress {...}` of the push helper."""
     for line in lines:
         found = PUSHED.search(line.text)
         if not found:
@@ -233,4 +233,5 @@ def _progress(lines: Iterator[_Line]) -> Iterator[JobReport]:
 READERS: Final[Mapping[str, Reader]] = {
     "megatron": _megatron, "torchtitan": _titan, "nemo": _nemo, "progress": _progress,
 }  # fmt: skip
-"""Source: NVIDIA/Megatron-LM training.py training_log; pytorch/torchtitan components/metrics.py; NeMo flops_callback.py."""
+"""Readers by kind of log.
+Source: NVIDIA/Megatron-LM training.py training_log; pytorch/torchtitan components/metrics.py; NeMo flops_callback.py."""

@@ -1,12 +1,12 @@
-"""PURE: what exporters measured and what jobs reported -> efficiency samples; what cannot be trusted is no score.
+"""PURE: efficiency samples from measurements of exporters and reports of jobs; an untrusted report gives no score.
 
     MFU = FLOP/s per device as the job counted them / dense peak of the device for the precision of the products
-    HFU = MFU x FLOP executed / FLOP useful, by what the job recomputes
-    coverage = time of the devices that an exporter saw and a report speaks of / time of the devices
+    HFU = MFU x FLOP executed / FLOP useful, by the recomputation of the job
+    coverage = time of the devices that an exporter saw and a report covers / time of the devices
 
-A report is the job's own word. It is believed where the matrix pipes were busy enough for it (MFU <= 1.1 x tensor activity),
-or where the agent is configured so. Pipes that were far busier than the progress explains change no score, which follows
-from progress alone, and are reported as the reason for a look.
+A report is only the job's claim. It is believed if the matrix pipes were busy enough for it (MFU <= 1.1 x tensor activity),
+or if the agent is configured so. Pipes that were far busier than the progress explains change no score, which follows from
+progress alone, and are reported as a reason for a person to look.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,15 +26,15 @@ from metering.records import EfficiencySample
 
 PLACES: Final = 12
 HIGHEST_MFU: Final = Fraction(3, 4)
-"""No training job is known to come near it; above, the count of FLOP or the peak is wrong."""
+"""Highest plausible MFU, which no training job is known to approach; above it the count of FLOP or the peak is wrong."""
 TENSOR_SLACK: Final = Fraction(11, 10)
 BUSY_SLACK: Final = Fraction(3, 10)
-"""How far tensor activity may be above HFU before somebody should look: dummy products keep the pipes busy as well."""
+"""Excess of tensor activity over HFU above which a person should look: dummy products keep the pipes busy as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How scores are made. `trust_reports`: believe a report that nothing checks."""
+    """Configuration of scores. `trust_reports`: believe a report that no exporter checks."""
 
     cluster: str
     peaks: Mapping[str, Mapping[str, str]]
@@ -53,7 +53,7 @@ class _Score:
 def pod_sample(
     pod: PodTelemetry, jobs: Iterable[ReportedJob], window: Interval, scoring: Scoring
 ) -> EfficiencySample:
-    """The sample of one pod in a window: from the first to the last minute in which an exporter saw it."""
+    """Return the sample of one pod in a window: from the first to the last minute in which an exporter saw it."""
     reported = next((item for item in jobs if item.job.has(pod.namespace, pod.pod)), None)
     pieces = [bucket_interval(window, number) for number in pod.buckets]
     span = Interval(pieces[0].start, pieces[-1].end)
@@ -68,7 +68,7 @@ def pod_sample(
 
 
 def workload_sample(reported: ReportedJob, window: Interval, scoring: Scoring) -> EfficiencySample | None:
-    """The sample of a job of which only its own reports are known; None where it reported nothing in the window."""
+    """Return the sample of a job known by its own reports only; None if it reported nothing in the window."""
     job, reports = reported.job, reported.within(window)
     pieces = union([cut for report in reports if (cut := report.span.overlap(window))])
     if not pieces:
@@ -103,7 +103,7 @@ def _sample(
 
 
 def _covered(pod: PodTelemetry, reports: Sequence[JobReport], window: Interval) -> dict[tuple[str, int], Fraction]:
-    """Share of each measured minute of each device of which a report speaks."""
+    """Return the share of each measured minute of each device that reports cover."""
     spoken = union([report.span for report in reports])
     shares: dict[int, Fraction] = {}
     for number in pod.buckets:
@@ -134,7 +134,7 @@ def _pod_score(
 
 
 def _tensor(pod: PodTelemetry, shares: Mapping[tuple[str, int], Fraction]) -> Fraction | None:
-    """Mean tensor activity where reports speak; None where an exporter did not report it of every such minute."""
+    """Return the mean tensor activity where reports cover; None if an exporter lacks it for any such minute."""
     spoken = {key: share for key, share in shares.items() if share}
     if not spoken or any(key not in pod.tensor for key in spoken):
         return None
@@ -143,14 +143,14 @@ def _tensor(pod: PodTelemetry, shares: Mapping[tuple[str, int], Fraction]) -> Fr
 
 
 def _doubt(mfu: Fraction, tensor: Fraction | None, *, trusted: bool) -> str | None:
-    """Why a reported MFU is not believed.  Source: METERING facts A5.3; a pipe idle for half the time does no 60 %."""
+    """Return why a reported MFU is not believed, or None.  Source: METERING facts A5.3; half-idle pipes do no 60 %."""
     if tensor is not None and mfu > TENSOR_SLACK * tensor:
         return f"reported MFU {float(mfu):.3f} is more than the matrix pipes were busy ({float(tensor):.3f})"
     return "no tensor activity was measured to check the report" if tensor is None and not trusted else None
 
 
 def _unexplained(hfu: Fraction, tensor: Fraction | None) -> str | None:
-    """That the matrix pipes did much which the training does not explain.  Source: PRICING facts 4, gaming paths."""
+    """Return a reason to look at tensor activity that training does not explain, or None.  Source: PRICING facts 4."""
     if tensor is None or tensor - hfu <= BUSY_SLACK:
         return None
     return f"look at it: matrix pipes were busy {float(tensor):.3f}, the progress explains {float(hfu):.3f}"
@@ -159,7 +159,7 @@ def _unexplained(hfu: Fraction, tensor: Fraction | None) -> str | None:
 def _reported(
     reports: Sequence[JobReport], job: Job, accelerator: str, share: Fraction, span: Interval, scoring: Scoring
 ) -> _Score:
-    """What the reports make, before anything checks them."""
+    """Return the score that the reports claim, before any check."""
     dtype = next((report.dtype for report in reports if report.dtype), job.dtype)
     problem = _problem(reports, dtype)
     if problem:
@@ -190,7 +190,7 @@ def _scored(mfu: Fraction, formula: Formula, job: Job, report: JobReport, dtype:
 
 
 def _problem(reports: Sequence[JobReport], dtype: str) -> str | None:
-    """Why the reports cannot be put together into one number."""
+    """Return why the reports cannot be combined into one number, or None."""
     if not reports:
         return "no report of the job in this time"
     problems = sorted({report.problem for report in reports if report.problem})
@@ -207,7 +207,7 @@ def _problem(reports: Sequence[JobReport], dtype: str) -> str | None:
 
 
 def _mean_flops(reports: Sequence[JobReport], job: Job, formula: Formula, span: Interval) -> Fraction:
-    """FLOP/s per device, weighted by the time that each report speaks of."""
+    """Return FLOP/s per device, weighted by the time that each report covers."""
     total = weight = Fraction(0)
     for report in reports:
         cut = report.span.overlap(span)
@@ -229,7 +229,7 @@ def _flops(report: JobReport, job: Job, formula: Formula) -> Fraction:
 
 
 def hours_of(start: datetime, end: datetime) -> list[Interval]:
-    """Whole hours of UTC that lie in [start, end): the windows of samples, so that reading again gives the same ones."""
+    """Return the whole UTC hours in [start, end): the windows of samples, so that reading again gives the same ones."""
     hour = timedelta(hours=1)
     first = start.replace(minute=0, second=0, microsecond=0)
     first = first if first == start else first + hour

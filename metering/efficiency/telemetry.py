@@ -1,8 +1,8 @@
-"""PURE: series of DCGM exporter and Ascend NPU exporter -> what was measured of each pod's devices, minute by minute.
+"""PURE: measurements of each pod's devices, minute by minute, from series of the DCGM and Ascend NPU exporters.
 
 A minute of a device is measured if any sample of it lies in the minute, so the scrape interval may be up to the length of
-a bucket. How busy a device was matters only where the tensor pipe is reported: "GPU utilisation" shows that something ran,
-and is never a score.
+a bucket. Only tensor activity counts as how busy a device was: "GPU utilisation" shows that something ran, and is never a
+score.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ TENSOR_METRICS: Final[Mapping[str, Fraction]] = {
     "DCGM_FI_PROF_TENSOR_UTIL_RATIO": RATIO,  # the same field since NVIDIA renamed them
     "npu_chip_info_cube_utilization": PERCENT,  # the matrix unit of an Ascend chip
 }
-"""How much of the time the matrix pipe worked, and what its unit is of the whole."""
+"""Series of the matrix pipe's activity, and the unit of each as a part of the whole."""
 PRESENCE_METRICS: Final = (
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "DCGM_FI_PROF_SM_ACTIVE",
     "DCGM_FI_PROF_SM_UTIL_RATIO", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO", "dcgm_gpu_utilization",
@@ -38,7 +38,7 @@ BUCKET: Final = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodName:
-    """A pod as exporters know it; another pod may have had the same name before."""
+    """Name of a pod as exporters know it; another pod may have had the same name before."""
 
     namespace: str
     pod: str
@@ -46,10 +46,9 @@ class PodName:
 
 @dataclass(slots=True)
 class PodTelemetry:
-    """The reports of exporters on one pod in a window. `measured`: buckets per device; `tensor`: ratios per device and
-    bucket.
+    """Reports of exporters on one pod in a window. `measured`: buckets per device; `tensor`: ratios per device and bucket.
 
-    `shared`: a device of it was another pod's in the same minute.
+    `shared`: another pod had one of its devices in the same minute.
     """
 
     namespace: str
@@ -67,7 +66,7 @@ class PodTelemetry:
 
     @property
     def buckets(self) -> range:
-        """From the first to the last minute in which any of its devices was seen."""
+        """Return the buckets from the first to the last minute in which any of its devices was seen."""
         every = [bucket for buckets in self.measured.values() for bucket in buckets]
         return range(min(every), max(every) + 1)
 
@@ -84,6 +83,7 @@ def telemetry_of(devices: Iterable[Series], pods: Iterable[Series], window: Inte
     """Join the series of exporters (METRICS) with those of kube-state-metrics (POD_METRICS)."""
     directory = _Directory(pods, window)
     series = list(devices)
+    # A target that sets `exported_pod` on any series names itself in `pod` on all others.
     exporters = {_target(one.labels) for one in series if one.labels.get("exported_pod")}
     found: dict[tuple[str, str], PodTelemetry] = {}
     unknown: set[PodName] = set()
@@ -133,9 +133,11 @@ def _new(
 
 
 def _pod_of(one: Series) -> PodName:
-    """DCGM says pod and namespace; its first versions pod_name and pod_namespace, Ascend's pod_name and namespace.
+    """Return the pod that a series names.
 
-    Those with pod_name have none on an idle device, and a plain `pod` beside it is then the exporter itself.
+    DCGM exporters use pod and namespace, their first versions pod_name and pod_namespace, Ascend's pod_name and namespace.
+
+    Exporters with pod_name set none on an idle device, and a plain `pod` is then the exporter itself.
     """
     dcgm = one.name.startswith("DCGM_")
     pod = workload_label(one.labels, "pod" if dcgm else "pod_name")
@@ -143,7 +145,7 @@ def _pod_of(one: Series) -> PodName:
 
 
 def _device_of(labels: Mapping[str, str]) -> str:
-    """Identity of a card or of a MIG instance on it, whatever port it was scraped at."""
+    """Return the identity of a card or of a MIG instance on it, independent of the scraped port."""
     card = next((labels[key] for key in ("UUID", "uuid", "vdie_id", "pcie_bus_info", "gpu", "id") if labels.get(key)), "")
     address = labels.get("instance", "")
     node = labels.get("hostname") or labels.get("Hostname") or address.rpartition(":")[0] or address
@@ -153,12 +155,12 @@ def _device_of(labels: Mapping[str, str]) -> str:
 
 
 def _target(labels: Mapping[str, str]) -> tuple[str, str, str]:
-    """The exporter behind a series, as Prometheus names what it scrapes."""
+    """Return the exporter behind a series: job, namespace and pod of the scrape target."""
     return labels.get("job", ""), labels.get("namespace", ""), labels.get("pod", "")
 
 
 def _mark_shared(pods: Iterable[PodTelemetry]) -> None:
-    """A device that two pods had in one minute: its series speaks of both, and of neither alone."""
+    """Mark pods that had one device in the same minute: the device's series measures them together."""
     users: dict[tuple[str, int], list[PodTelemetry]] = defaultdict(list)
     for pod in pods:
         for device, buckets in pod.measured.items():
@@ -171,7 +173,7 @@ def _mark_shared(pods: Iterable[PodTelemetry]) -> None:
 
 
 class _Directory:
-    """Which UID a pod name meant in which minute, and which pods asked for devices."""
+    """Directory of pods: the UID behind a pod name in each minute, and the pods that requested devices."""
 
     def __init__(self, series: Iterable[Series], window: Interval) -> None:
         self._uids: dict[PodName, dict[int, str]] = defaultdict(dict)
@@ -188,18 +190,18 @@ class _Directory:
                 self._holders.add(uid)
 
     def uid(self, name: PodName, number: int) -> str | None:
-        """The pod of that name in that minute; between scrapes the only one that had the name in the window."""
+        """Return the UID of that name in that minute; between scrapes the only one that had the name in the window."""
         reported = self._uids.get(name, {}).get(number)
         every = self._last.get(name, set())
         return reported or (next(iter(every)) if len(every) == 1 else None)
 
     def holds_devices(self, uid: str, labels: Mapping[str, str]) -> bool:
-        """Whether the pod asked for devices, as far as it is known: the exporter's own pod did not."""
+        """Return True if the pod requested devices, as far as that is known: the exporter's own pod did not."""
         claimed = any(label.startswith("dra_") for label in labels)
         return not self._holders or uid in self._holders or claimed
 
 
 def bucket_interval(window: Interval, number: int) -> Interval:
-    """The time of a bucket of a window."""
+    """Return the time of a bucket of a window."""
     start = window.start + BUCKET * number
     return Interval(start, min(start + BUCKET, window.end))

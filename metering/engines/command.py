@@ -1,4 +1,4 @@
-"""`python -m metering engines`: token counters of inference servers to the platform, or into a usage file."""
+"""Command `python -m metering engines`: sends token counters of inference servers, or writes a usage file."""
 
 import argparse
 import csv
@@ -31,7 +31,7 @@ Reader = Callable[[datetime], list[EngineReading]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line."""
+    """Add the options of the command."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--url", action="append", metavar="[NAME=]URL", help="/metrics of a replica; may be repeated")
     where.add_argument("--prometheus", metavar="URL", help="a Prometheus that scrapes all of them")
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read and report; 2 where something is wrong from the start, 3 where a server could not be read or reported."""
+    """Read and report; return 2 if the options are wrong, 3 if a server could not be read or reported."""
     log_to_stderr()
     try:
         models = dict(_pair(text, "--model") for text in options.model)
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_all(readers: Mapping[str, Reader], now: datetime) -> tuple[list[EngineReading], bool]:
-    """What can be read now, and whether everything could be; what could not is logged and read again next time."""
+    """Return the present readings, and True if every server was read; failures are logged, and read again next time."""
     found: list[EngineReading] = []
     whole = True
     for name, reader in readers.items():
@@ -104,7 +104,7 @@ def _metrics_reader(source: str, client: httpx.Client, name: str, url: str, mode
 
 
 def _counted(samples: list[Sample]) -> list[Sample]:
-    """Without the starts of processes that are no inference servers."""
+    """Return samples without the starts of processes that are no inference servers."""
     counting = {sample.labels.get("instance") for sample in samples if ":" in sample.name}
     return [sample for sample in samples if ":" in sample.name or sample.labels.get("instance") in counting]
 

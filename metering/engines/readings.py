@@ -1,8 +1,8 @@
-"""PURE: samples of vLLM or SGLang -> one reading for each replica and model.
+"""PURE: one reading for each replica and model, from samples of vLLM or SGLang.
 
-Series of one replica and model that differ in other labels (data parallel ranks) are added up. A server that several jobs or
-Prometheis scrape is counted once. `started_at` is the start of the process or, where the server does not report it, the
-creation of its counter.
+Series of one replica and model that differ in other labels (data parallel ranks) are added up. A server that several jobs
+or Prometheus servers scrape is counted once. `started_at` is the start of the process or, if the server does not report it,
+the creation of its counter.
 
 Source: reference/METERING_FACTS.md, B3 (vllm:prompt_tokens_total, vllm:generation_tokens_total).
 """
@@ -25,16 +25,16 @@ OF_SCRAPES: Final = frozenset({
     "instance", "job", "endpoint", "service", "container", "namespace", "node", "pod",
     "prometheus", "prometheus_replica", "replica", "__replica__",
 })  # fmt: skip
-"""Labels that say who scraped a series and where, not what was counted."""
+"""Labels that say which scraper read a series and where, not what was counted."""
 
 
 def readings(
     samples: Iterable[Sample], *, source: str, replica_of: Callable[[Mapping[str, str]], str], now: datetime,
     models: Mapping[str, str],
 ) -> list[EngineReading]:  # fmt: skip
-    """Readings by replica and model.  `models`: name that a server serves -> name in the ledger, where they differ.
+    """Return readings by replica and model.  `models`: name that a server serves -> name in the ledger, where they differ.
 
-    Raises SampleError where a counter is no whole number, or where there is nothing to read.
+    Raises SampleError if a counter is no whole number, or if there is nothing to read.
     """
     counts: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     starts: dict[str, datetime] = {}
@@ -63,9 +63,9 @@ def readings(
 
 
 def scraped_once(samples: Iterable[Sample], replica_of: Callable[[Mapping[str, str]], str]) -> list[Sample]:
-    """Of series of one server that differ only in who scraped them the largest, as it is the latest.
+    """Keep one of each server's series that differ only in their scraper: the largest, as it is the latest.
 
-    Addresses of a replica at which processes began at one instant are of one server; where no start is reported, each is a
+    Addresses of a replica whose processes began at one instant are one server; if no start is reported, each address is a
     server.
     """
     every = list(samples)
@@ -100,7 +100,7 @@ def _whole(sample: Sample) -> int:
 
 
 def _instant(value: Decimal) -> datetime:
-    """To the second: what a float can hold differs in the digits after, from one reader to the next."""
+    """Return the instant to the second: the digits after differ from one reader's float to the next."""
     try:
         return datetime.fromtimestamp(int(value), UTC)
     except (ValueError, OverflowError, OSError, ArithmeticError) as error:

@@ -1,4 +1,4 @@
-"""PURE: samples of metrics, from the text that a server shows under /metrics or from the API of a Prometheus."""
+"""PURE: samples of metrics, from the text of a server's /metrics or from answers of Prometheus' API."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,12 @@ _ESCAPES: Final = {"n": "\n"}
 
 
 class SampleError(ValueError):
-    """What is wrong with metrics: the line or the answer, and why."""
+    """Error in metrics: the message has the line or the answer, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of one series; `time` is when Prometheus took it, None where it was just read."""
+    """Value of one series; `time` is when Prometheus took it, None if it was just read."""
 
     name: str
     labels: Mapping[str, str]
@@ -29,7 +29,7 @@ class Sample:
 
 
 def read_text(text: str, wanted: re.Pattern[str]) -> Iterator[Sample]:
-    r"""Samples whose names match, from the text format.  Raises SampleError.
+    r"""Yield samples whose names match, from the text format.  Raises SampleError.
 
     >>> list(read_text('# TYPE a counter\na{m="x",p="1"} 12.0\nb 1\n', re.compile("a")))[0].labels
     {'m': 'x', 'p': '1'}
@@ -45,7 +45,7 @@ def read_text(text: str, wanted: re.Pattern[str]) -> Iterator[Sample]:
 
 
 def read_answer(content: bytes) -> Iterator[Sample]:
-    """Samples of an answer to an instant query.  Raises SampleError."""
+    """Yield samples of an answer to an instant query.  Raises SampleError."""
     try:
         answer: Any = msgspec.json.decode(content)
         if answer["status"] != "success" or answer["data"]["resultType"] != "vector":

@@ -1,7 +1,7 @@
-"""The days that just passed, read from this machine's `sacct` and reported to the platform with how far they are complete.
+"""Report of the past days from this machine's `sacct`, sent to the platform with the time for which it is complete.
 
-Slurm's database is the durable state, so a report that fails is made again by the next run. The platform notes a gap where
-no run looked back to the one before.
+Slurm's database is the durable state, so a report that fails is made again by the next run. The platform notes a gap if a
+run does not look back as far as the one before.
 """
 
 import argparse
@@ -17,28 +17,30 @@ from metering.records import GpuAllocation
 from metering.slurm.jobs import RejectedEntry, ReportError
 
 SACCT: Final = ("sacct", "--json", "--duplicates", "--allusers", "--local")
-"""`--local`: the head nodes of a federation would else report each other's jobs, each under its own cluster."""
+"""Command that prints the jobs. Without `--local` the head nodes of a federation would report each other's jobs, each under
+its own cluster."""
 SCONTROL: Final = ("scontrol", "show", "nodes", "--oneliner")
 SACCT_S: Final = 600
 MOST_PROBLEMS: Final = 99
-"""The platform takes a hundred subjects of a report; the last says how many more there are."""
+"""Most problems in a report: the platform accepts a hundred subjects, and the last says how many more there are."""
 LATE: Final = timedelta(minutes=10)
-"""The controller hands jobs to the database a little later than they start and end."""
+"""Delay for which a report is not complete: the controller hands jobs to the database after they start and end."""
 
 
 def read_sacct(days: int) -> tuple[bytes, Interval]:
-    """The report of the last `days`, and the time in which every job that ran is in it, but of the last minutes.
+    """Return sacct's report of the last `days`, and the time for which it has every job, apart from the delay LATE.
 
-    Raises ReportError where sacct fails, OSError where there is none.
+    Raises ReportError if sacct fails, OSError if there is none.
     """
     lookback = timedelta(days=days)
     asked = datetime.now(UTC)
+    # sacct takes its "now" after `asked` and before its end, so the returned interval lies within what it printed.
     printed = _printed([*SACCT, f"--starttime=now-{int(lookback.total_seconds())}seconds"])
     return printed, Interval(datetime.now(UTC) - lookback, asked)
 
 
 def read_nodes() -> str | None:
-    """What scontrol shows of the nodes; None on a machine that has none.  Raises ReportError where it fails."""
+    """Return what scontrol prints of the nodes; None on a machine without scontrol.  Raises ReportError if it fails."""
     return _printed(list(SCONTROL)).decode("utf-8", "replace") if shutil.which(SCONTROL[0]) else None
 
 
@@ -57,9 +59,7 @@ def report_window(
     uncounted: Mapping[str, datetime | None],
     window: Interval,
 ) -> int:
-    """Send the records, with what somebody must solve: the entries that cannot be taken, and generic resources that are not
-    counted; the exit status.
-    """
+    """Send the records, with the rejected entries and uncounted generic resources as problems; return the exit status."""
     unknown = {f"slurm/{name}": _note("", held_until or window.end) for name, held_until in uncounted.items()}
     return report_allocations(
         options.state, records, endpoint=options.endpoint, token_file=options.token_file,
@@ -70,10 +70,10 @@ def report_window(
 
 
 def problems(rejected: Sequence[RejectedEntry], now: datetime) -> dict[str, dict[str, Any]]:
-    """Why runs cannot be billed, by run, with the time of which that is, and how many more there are.
+    """Return why runs cannot be billed, by run, with the instant of each problem, and the number of further ones.
 
     The platform notes each subject once in each month. So a run that goes on blocks every month that it reaches, one that
-    has ended only that of its end, and a later run of the same job blocks whatever was decided of the one before.
+    has ended only the month of its end, and a later run of the same job blocks whatever was decided of the one before.
     """
     latest = sorted(rejected, key=lambda item: _last(item, now), reverse=True)
     found = {_subject(item): _note(str(item.error), _last(item, now)) for item in latest}

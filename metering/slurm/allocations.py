@@ -1,9 +1,9 @@
-"""PURE: Slurm jobs -> GpuAllocation records.
+"""PURE: GpuAllocation records of Slurm jobs.
 
 A device is held from start to end, suspended time included: a suspended job gives its CPUs to others, not its devices.
 Resource names are `slurm/gpu` and, where Slurm tracks the type, `slurm/gpu:h800`; a type that names a MIG profile is a
-slice. The accelerator is what the map says of the type (of the generic resource's own name, `gpu`, where there is no
-type), else the type itself, so that what nobody mapped shows up as unpriced under a name that people know.
+slice. The accelerator is the map's name for the type (without a type, for the generic resource's own name, `gpu`), else the
+type itself, so that an unmapped type shows up as unpriced under a name that people know.
 """
 
 import re
@@ -41,15 +41,15 @@ END_REASONS: Final[Mapping[str, str]] = {
     "REQUEUED": "evicted",
     "RESIZING": RESIZED,  # the job goes on under another record, with other devices
 }
-"""States of sacct.1 in the words of the contract; any other is "unknown"."""
+"""End reasons of the contract by the states of sacct.1; any other state is "unknown"."""
 
 MIG_TYPE: Final = re.compile(r"[_.:-]?([1-7]g\.\d+gb(?:[.+]me)?)\Z")
 PIECES: Final = frozenset({"shard", "mps"})
 """Generic resources that count pieces of a GPU.  Source: Slurm, Generic Resource (GRES) Scheduling."""
 DEVICES: Final = ("gpu", *sorted(PIECES))
-"""Generic resources that are devices wherever Slurm has them."""
+"""Generic resources that are devices on every cluster."""
 USAGE_ONLY: Final = frozenset({"gpumem", "gpuutil"})
-"""Generic resources that measure and allocate nothing."""
+"""Generic resources that measure usage and allocate nothing."""
 MAX_NODES: Final = 1000
 
 
@@ -64,12 +64,12 @@ def allocations_of(
     cut_nodes: Collection[str] = (),
     qos: bool = False,
 ) -> tuple[list[GpuAllocation], list[RejectedEntry]]:
-    """Records of all runs that held devices, and the runs of which none can be made.
+    """Return records of all runs that held devices, and the runs of which none can be made.
 
-    A run that still goes on is open and known until `now`; one that ended when it began takes back what was reported of it
-    while it seemed to go on, as that of a runaway job. The same run reported twice is taken once. Of two different
-    runs under one key neither is taken: nobody can say which of them is right. `cut_nodes`: nodes whose cards MIG cuts, on
-    which a device without a type may be a slice. `qos`: whether each says its QOS as a tag.
+    A run that still goes on is open and known until `now`; one that ended when it began takes back earlier reports of it as
+    open, as for a runaway job. The same run reported twice is taken once. Of two different runs under one key neither is
+    taken, since neither is known to be right. `cut_nodes`: nodes whose cards MIG cuts, on which a device without a type may
+    be a slice. `qos`: add each job's QOS as a tag.
     """
     found: dict[str, list[tuple[SlurmJob, GpuAllocation]]] = {}
     rejected: list[RejectedEntry] = []
@@ -91,8 +91,8 @@ def _shares_key(job: SlurmJob, record: GpuAllocation) -> RejectedEntry:
 
 
 def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = DEVICES) -> dict[str, datetime | None]:
-    """Generic resources that jobs held and that no record counts, so that somebody can decide about them, and until when
-    they were held; None where they are still.
+    """Return generic resources that jobs held and that no record counts, for a person to decide, and until when they were
+    held; None if they still are.
     """
     counted, found = {*gres, *USAGE_ONLY}, dict[str, datetime | None]()
     for job in jobs:
@@ -103,7 +103,7 @@ def uncounted_gres(jobs: Iterable[SlurmJob], gres: Sequence[str] = DEVICES) -> d
 
 
 def untyped(job: SlurmJob, gres: Sequence[str] = DEVICES) -> bool:
-    """Whether a job held devices of which no type is accounted for."""
+    """Return True if a job held devices for which no type is accounted."""
     for name in set(gres) - PIECES:
         typed = sum(count for key, count in job.tres.items() if key.startswith(f"{GRES}{name}:"))
         if job.tres.get(f"{GRES}{name}", 0) > typed:
@@ -112,7 +112,7 @@ def untyped(job: SlurmJob, gres: Sequence[str] = DEVICES) -> bool:
 
 
 def untracked(jobs: Iterable[SlurmJob]) -> list[RejectedEntry]:
-    """That jobs ran and none shows a generic resource: Slurm accounts for those only that AccountingStorageTRES names."""
+    """Return a rejected entry if jobs ran and none shows a generic resource, as when AccountingStorageTRES names none."""
     ran = [job for job in jobs if job.start is not None and job.start != job.end and not WAITING & set(job.states)]
     if not ran or any(name.startswith(GRES) for job in ran for name in job.tres):
         return []
@@ -127,7 +127,7 @@ def _of_job(
     job: SlurmJob, cluster: str, now: datetime, accelerators: Mapping[str, str], gres: Sequence[str], site: str | None,
     cut_nodes: Collection[str],
 ) -> list[GpuAllocation]:  # fmt: skip
-    """Records of one run.  Raises SacctError."""
+    """Return the records of one run.  Raises SacctError."""
     devices = [(name, kind, count) for name in gres for kind, count in gres_counts(job, name)]
     start = job.allocated_from if devices else None
     if start is None:
@@ -189,7 +189,7 @@ def _end_reason(job: SlurmJob) -> str | None:
 
 
 def _share_unknown(gres: str, kind: str, cut: Sequence[str]) -> str | None:
-    """Why nobody can say how much of a device one unit is; None where that is known."""
+    """Return why a unit's share of a device is unknown; None if it is known."""
     if gres in PIECES:
         return f"gres/{gres} is a piece of a GPU, and sacct does not say how many make one"
     if cut and not kind:

@@ -1,4 +1,4 @@
-"""`python -m metering slurm`: a report of sacct -> allocation records: to the platform, as JSON lines or as a usage file."""
+"""Command `python -m metering slurm`: turns a report of sacct into records for the platform, JSON lines or a usage file."""
 
 import argparse
 import csv
@@ -40,7 +40,7 @@ MOST_DAYS: Final = 366
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line."""
+    """Add the options of the command."""
     parser.add_argument("file", metavar="FILE", nargs="?", help="report of sacct, or - for standard input")
     parser.add_argument(
         "--days", type=_days, metavar="N", help="instead of FILE: ask the sacct of this machine for so many days"
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, convert and send or write; 2 and one line on stderr where the report is wrong, 3 where entries were rejected."""
+    """Read, convert and send or write; return 2 and one line on stderr for a wrong report, 3 for rejected entries."""
     if wrong := _conflict(options):
         return bad_input(f"python -m metering slurm: {wrong}, see --help")
     options.file = options.file or "sacct"
@@ -129,7 +129,7 @@ UNTYPED: Final = (
 
 
 def _nodes(report: Report, options: argparse.Namespace) -> str | None:
-    """What is known of the nodes, "" where nothing need be; None where nobody says whether MIG cuts their cards.
+    """Return scontrol's text on the nodes, "" if it is not needed, None if it is needed but not known.
 
     Raises ReportError, OSError.
     """
@@ -141,7 +141,7 @@ def _nodes(report: Report, options: argparse.Namespace) -> str | None:
 
 
 def _conflict(options: argparse.Namespace) -> str:
-    """Options that do not go together."""
+    """Return the message about options that do not go together, "" if there is none."""
     if bool(options.file) == bool(options.days):
         return "give FILE or --days"
     if bool(options.endpoint) != bool(options.token_file):
@@ -152,7 +152,7 @@ def _conflict(options: argparse.Namespace) -> str:
 
 
 def _keep(rejected: Sequence[RejectedEntry], options: argparse.Namespace) -> int:
-    """Write what was rejected to a file of its own, or to stderr where there is none; a file of an earlier run goes."""
+    """Write rejected entries to a file of their own, or to stderr; delete the file of an earlier run if there are none."""
     path = options.rejects or (options.out and options.out.with_name(options.out.name + REJECTS))
     lines = [
         {"place": item.source.place, "error": " ".join(str(item.error).split()), "text": item.source.text}
@@ -170,9 +170,9 @@ def _keep(rejected: Sequence[RejectedEntry], options: argparse.Namespace) -> int
 
 
 def csv_of(records: Sequence[GpuAllocation], omit: Collection[str] = ()) -> str:
-    """The usage file of the contract; an empty ended_at is a job that still runs, a share that nobody knows is `unknown`.
+    """Return the usage file of the contract; an empty ended_at is a job that still runs, an unknown share is `unknown`.
 
-    `labels` and `tags` are JSON objects; the latter are a column where a job has some.
+    `labels` and `tags` are JSON objects; `tags` is a column only if a job has some.
     """
     text = io.StringIO()
     columns = [name for name in COLUMNS if name not in omit] + ["tags"] * any(record.tags for record in records)

@@ -1,4 +1,4 @@
-"""PURE: one run of a Slurm job as the accounting database knows it, and the checks that both readers share."""
+"""PURE: run of a Slurm job as the accounting database knows it, and checks that both readers share."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ WAITING: Final = frozenset({"PENDING"})
 
 
 class SacctError(ValueError):
-    """What is wrong with one entry of a report of sacct, with its job and field."""
+    """Error in one entry of a report of sacct, with its job and field."""
 
     def __init__(self, job: str, field: str, problem: str) -> None:
         super().__init__(f"job {job}: {field}: {problem}" if job else f"{field}: {problem}")
@@ -22,12 +22,12 @@ class SacctError(ValueError):
 
 
 class ReportError(SacctError):
-    """What is wrong with a report as a whole, or with how it is read: no entry of it can be taken."""
+    """Error in a report as a whole, or in how it is read: none of its entries can be taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an entry was in its report ("line 7", "entry 7"), and its text."""
+    """Place of an entry in its report ("line 7", "entry 7"), and its text."""
 
     place: str = ""
     text: str = ""
@@ -35,7 +35,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RejectedEntry:
-    """An entry that cannot be taken, and why: somebody must look. `run`: what it says, where it could be read."""
+    """Entry that cannot be taken, and the error, for a person to solve. `run`: the entry's job, if it could be read."""
 
     source: Source
     error: SacctError
@@ -44,7 +44,7 @@ class RejectedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was read of a report. `notes`: what else somebody should know, such as text that was left out."""
+    """Result of reading a report. `notes`: further facts for a person, such as text that was left out."""
 
     jobs: list["SlurmJob"]
     rejected: list[RejectedEntry]
@@ -52,7 +52,7 @@ class Report:
 
 
 def read_entries(entries: Iterable[tuple[Source, Callable[[], "SlurmJob | None"]]]) -> Report:
-    """Read entry by entry, so that one that is wrong never costs its neighbours.  Raises ReportError."""
+    """Read entry by entry, so that a wrong entry never costs its neighbours.  Raises ReportError."""
     report = Report([], [])
     for source, read in entries:
         try:
@@ -67,7 +67,7 @@ def read_entries(entries: Iterable[tuple[Source, Callable[[], "SlurmJob | None"]
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One record of the accounting database. A requeued job has one for each run, all with the same `job_id`.
+    """Record of the accounting database. A requeued job has one for each run, all with the same `job_id`.
 
     Times are UTC; `start` is None for a job that never ran, `end` for one that still runs. `elapsed_seconds` does not
     contain `suspended_seconds`. `tres` are the allocated ones, such as {"gres/gpu": 8, "gres/gpu:h800": 8}.
@@ -95,9 +95,9 @@ class SlurmJob:
 
     @property
     def record_key(self) -> str:
-        """SLUID, else the database's index, else its unique key, job and time of submission.
+        """Return the SLUID, else the database's index, else its unique key, job and time of submission.
 
-        The job id alone would make one of all runs of a requeued job.  Raises SacctError.
+        The job id alone would merge all runs of a requeued job.  Raises SacctError.
         """
         if self.sluid or self.db_index:
             return self.sluid or self.db_index
@@ -107,10 +107,10 @@ class SlurmJob:
 
     @property
     def allocated_from(self) -> datetime | None:
-        """Start of the allocation, or None where nothing was allocated yet.  Raises SacctError.
+        """Return the start of the allocation, or None if nothing was allocated yet.  Raises SacctError.
 
-        Some releases of the 22.05 and 23.02 JSON put the eligible time where the start belongs; an ended job shows it,
-        because elapsed = end - start - suspended.  Source: SchedMD/slurm openapi dbv0.0.38, as_mysql_jobacct_process.
+        Some releases of the 22.05 and 23.02 JSON put the eligible time in place of the start; an ended job shows it, because
+        elapsed = end - start - suspended.  Source: SchedMD/slurm openapi dbv0.0.38, as_mysql_jobacct_process.
         """
         if self.start is None or WAITING & set(self.states):
             return None
@@ -130,13 +130,13 @@ class SlurmJob:
 
 
 def agree(start: datetime, end: datetime, elapsed: int, suspended: int) -> bool:
-    """Whether elapsed = end - start - suspended, to the second; Slurm never shows less than 0."""
+    """Return True if elapsed = end - start - suspended, to the second; Slurm never shows less than 0."""
     wall = int((end - start).total_seconds())
     return abs(max(wall - suspended, 0) - elapsed) <= 1 and wall >= 0
 
 
 def from_epoch(seconds: int, job: str, field: str) -> datetime | None:
-    """The instant of a Unix time; 0 means that there is none.  Raises SacctError."""
+    """Return the instant of a Unix time, None for 0.  Raises SacctError."""
     if seconds == 0:
         return None
     if not EARLIEST.timestamp() <= seconds < LATEST.timestamp():
@@ -145,15 +145,15 @@ def from_epoch(seconds: int, job: str, field: str) -> datetime | None:
 
 
 def known_text(text: str) -> str:
-    """The text, or nothing where Slurm wrote that it knows nothing."""
+    """Return the text, or "" if it is one of Slurm's words for no value."""
     return "" if text.strip().lower() in NO_VALUES else text.strip()
 
 
 def gres_counts(job: SlurmJob, gres: str) -> Iterator[tuple[str, int]]:
-    """(type, count) of one generic resource, each device once; type is "" for what has none.  Raises SacctError.
+    """Yield (type, count) of one generic resource, each device once; the type is "" if there is none.  Raises SacctError.
 
-    A typed allocation is listed twice where both names are tracked: `gres/gpu=8,gres/gpu:h800=8`. The untyped count is
-    the whole.  Source: SchedMD/slurm doc/html/tres.shtml.
+    Slurm lists a typed allocation twice where both names are tracked: `gres/gpu=8,gres/gpu:h800=8`. The untyped count is the
+    whole.  Source: SchedMD/slurm doc/html/tres.shtml.
     """
     prefix = f"{GRES}{gres}:"
     typed = {name.removeprefix(prefix): count for name, count in sorted(job.tres.items()) if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""PURE: what `scontrol show nodes` says of nodes, and which nodes a list of Slurm names."""
+"""PURE: nodes with MIG slices in the output of `scontrol show nodes`, and node names in a list of Slurm."""
 
 import re
 from collections.abc import Iterator
@@ -6,16 +6,16 @@ from itertools import pairwise
 from typing import Final
 
 PARTITIONED: Final = re.compile(r"(?i)(?<![a-z])mig(?![a-z])|\dg\.\d+gb")
-"""Types of generic resources that are slices of MIG, by their name."""
+"""Pattern of types of generic resources that are slices of MIG by their name."""
 NODE: Final = re.compile(r"(?:^|\s)NodeName=(\S+)")
 GRES_OF_NODE: Final = re.compile(r"(?:^|\s)Gres=(\S+)")
 MOST_NODES: Final = 100_000
 
 
 def cut_nodes(shown: str) -> frozenset[str]:
-    """Nodes of which MIG cuts cards, by the types of their generic resources.
+    """Return the nodes whose cards MIG cuts, by the types of their generic resources.
 
-    `shown`: what `scontrol show nodes` prints, with one line or several for each node.
+    `shown`: the output of `scontrol show nodes`, with one line or several for each node.
 
     >>> sorted(cut_nodes("NodeName=a1 Gres=gpu:a100_1g.10gb:7(S:0-1) State=IDLE NodeName=b1 Gres=gpu:a100:8 State=IDLE"))
     ['a1']
@@ -30,7 +30,7 @@ def cut_nodes(shown: str) -> frozenset[str]:
 
 
 def nodes_of(text: str) -> list[str]:
-    """The nodes of a list of Slurm, at most MOST_NODES of them.
+    """Return the nodes of a list of Slurm, at most MOST_NODES of them.
 
     >>> nodes_of("gpu[01-03,7],login")
     ['gpu01', 'gpu02', 'gpu03', 'gpu7', 'login']
@@ -52,7 +52,7 @@ def nodes_of(text: str) -> list[str]:
 
 
 def _numbers(ranges: str) -> Iterator[str]:
-    """`01-03,7` -> 01, 02, 03, 7; what is no range of numbers stays as it is."""
+    """Yield 01, 02, 03, 7 of `01-03,7`; a part that is no range of numbers stays as it is."""
     for part in ranges.split(","):
         first, dash, last = part.partition("-")
         if dash and first.isdecimal() and last.isdecimal() and int(last) - int(first) < MOST_NODES:

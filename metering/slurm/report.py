@@ -1,6 +1,6 @@
-"""PURE: what sacct printed, in either form -> its jobs.
+"""PURE: jobs of a report of sacct, in either form.
 
-Text before the report, such as a login banner, is left out and named.
+Text before the report, such as a login banner, is left out and noted.
 """
 
 import re
@@ -16,7 +16,7 @@ JSON_START: Final = re.compile(r'^[ \t]*\{\s*["}]', re.MULTILINE)
 
 
 def read_report(content: bytes, zone: ZoneInfo | None = None, delimiter: str = "|") -> Report:
-    """Jobs of a report as JSON or as a table.  Raises ReportError where there is no complete report."""
+    """Read the jobs of a report as JSON or as a table.  Raises ReportError where there is no complete report."""
     text, notes = _decoded(content)
     start = _start(text, delimiter)
     if before := text[:start].strip():
@@ -29,7 +29,7 @@ def read_report(content: bytes, zone: ZoneInfo | None = None, delimiter: str = "
 
 
 def _decoded(content: bytes) -> tuple[str, tuple[str, ...]]:
-    """The text. A wrong byte in a name that a user chose does not cost the other jobs their place."""
+    """Decode the text; a wrong byte in a name that a user chose becomes a note, so that other jobs are still read."""
     try:
         return content.decode("utf-8-sig"), ()
     except UnicodeDecodeError as error:
@@ -37,7 +37,7 @@ def _decoded(content: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 def _start(text: str, delimiter: str) -> int:
-    """Where the report begins.  Raises ReportError."""
+    """Return where the report begins.  Raises ReportError."""
     stripped = len(text) - len(text.lstrip())
     if text[stripped : stripped + 1] in ("[", ""):
         return stripped

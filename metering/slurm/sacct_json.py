@@ -1,7 +1,7 @@
-"""PURE: `sacct --json`, from Slurm 21.08 on.
+"""PURE: reader of `sacct --json`, from Slurm 21.08 on.
 
-Two things changed on the way: the state became a list of the base state and its flags (23.11), and numbers may come as
-{"set": bool, "infinite": bool, "number": n} (23.02). Both spellings are taken everywhere.
+Two forms changed over releases: the state became a list of the base state and its flags (23.11), and numbers may come as
+{"set": bool, "infinite": bool, "number": n} (23.02). Both forms are read everywhere.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from metering.slurm.jobs import Report, ReportError, SacctError, SlurmJob, Sourc
 
 
 def read_json(content: str) -> Report:
-    """Jobs of the document.  Raises ReportError."""
+    """Read the jobs of the document.  Raises ReportError."""
     try:
         document: Any = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -70,7 +70,7 @@ def _text(entry: Mapping[str, Any], path: str) -> str:
 
 
 def _number(entry: Mapping[str, Any], path: str, job: str) -> int | None:
-    """A count or None where it is not set.  Raises SacctError."""
+    """Return a count, or None if it is not set.  Raises SacctError."""
     value = _at(entry, path)
     if isinstance(value, dict):
         value = value.get("number") if value.get("set") and not value.get("infinite") else None
@@ -101,7 +101,7 @@ def _states(entry: Mapping[str, Any], job: str) -> tuple[str, ...]:
 
 
 def _tres(entry: Mapping[str, Any], job: str) -> dict[str, int]:
-    """Allocated TRES as sacct's text writes them. A count of null means that nothing is known, as for energy."""
+    """Return the allocated TRES as sacct's text names them; a count of null is unknown, as for energy, and left out."""
     allocated = _at(entry, "tres.allocated")
     if not isinstance(allocated, list):
         raise SacctError(job, "tres.allocated", "missing")

@@ -1,6 +1,6 @@
-"""PURE: `sacct --parsable2` with a header.
+"""PURE: reader of `sacct --parsable2` with a header.
 
-Needed: JobIDRaw (or JobID), Account, State, Start, End, AllocTRES, and one of SLUID, DBIndex, Submit. Read where given:
+Required columns: JobIDRaw (or JobID), Account, State, Start, End, AllocTRES, and one of SLUID, DBIndex, Submit. Optional:
 Cluster, User, Partition, QOS, JobName, NodeList, ElapsedRaw, Suspended. Other columns are not read.
 
 sacct does not escape its delimiter, and users choose the names of their jobs. Where a row has more fields than the header
@@ -43,7 +43,7 @@ DURATION: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?\Z")
 
 
 def read_text(content: str, zone: ZoneInfo | None = None, delimiter: str = "|", first_line: int = 1) -> Report:
-    """Jobs of the table; rows of steps are left out. `first_line`: number of the header's line.  Raises ReportError."""
+    """Read the jobs of the table, without rows of steps. `first_line`: number of the header's line.  Raises ReportError."""
     lines = [line.removesuffix("\r") for line in content.split("\n")]  # no other character ends a row of sacct
     columns = _columns(lines[0], delimiter)
     numbered = enumerate(lines[1:], start=first_line + 1)
@@ -52,7 +52,7 @@ def read_text(content: str, zone: ZoneInfo | None = None, delimiter: str = "|", 
 
 
 def is_header(line: str, delimiter: str = "|") -> bool:
-    """Whether a line is the header of a table of sacct, even one in which columns are missing."""
+    """Return True if a line is the header of a table of sacct, even one that lacks columns."""
     names = {name.strip().lower() for name in line.split(delimiter)}
     return len(names & (IDS | {name.lower() for name in NEEDED})) > 1
 
@@ -75,7 +75,7 @@ def _read(columns: Sequence[str], source: Source, zone: ZoneInfo | None, delimit
 
 
 def _cells(columns: Sequence[str], cells: list[str], delimiter: str) -> list[str]:
-    """One cell for each column: a surplus is of the only column that may contain the delimiter."""
+    """Return one cell for each column: a surplus belongs to the only column that may contain the delimiter."""
     surplus = len(cells) - len(columns)
     free = [place for place, name in enumerate(columns) if name not in FIXED]
     if surplus and (surplus < 0 or len(free) != 1):
@@ -128,9 +128,9 @@ def _text(row: Mapping[str, str], column: str) -> str:
 def _bounds(
     row: Mapping[str, str], job: str, zone: ZoneInfo | None, elapsed: int | None, suspended: int
 ) -> tuple[datetime | None, datetime | None]:
-    """Start and end; of the readings of an hour that happens twice those that agree with the elapsed time.
+    """Return start and end; in an hour that happens twice, the readings that agree with the elapsed time.
 
-    Raises SacctError where none does and the job held devices.
+    Raises SacctError if none does and the job held devices.
     """
     starts = _instants(row["start"], job, "Start", zone)
     ends = _instants(row["end"], job, "End", zone)
@@ -146,7 +146,7 @@ def _bounds(
 
 
 def _instants(text: str, job: str, field: str, zone: ZoneInfo | None) -> list[datetime | None]:
-    """The readings of a time: none known, one, or two where local clocks went back.  Raises SacctError."""
+    """Return the readings of a time: [None] if unknown, one, or two where local clocks went back.  Raises SacctError."""
     if not known_text(text):
         return [None]
     if text.isdecimal() and text.isascii() and len(text) < 12:
@@ -172,7 +172,7 @@ def _elapsed(row: Mapping[str, str], job: str) -> int | None:
 
 
 def _seconds(text: str, job: str) -> int:
-    """Seconds of [days-][hours:]minutes:seconds."""
+    """Parse [days-][hours:]minutes:seconds into seconds."""
     if not text:
         return 0
     match = DURATION.match(text)
@@ -183,7 +183,7 @@ def _seconds(text: str, job: str) -> int:
 
 
 def _tres(text: str, job: str) -> dict[str, int]:
-    """Counts of `name=count,...`; memory and other amounts with a unit are not read."""
+    """Parse the counts of `name=count,...`; memory and other amounts with a unit are left out."""
     found: dict[str, int] = {}
     for item in filter(None, text.split(",")):
         name, equals, count = item.partition("=")
