@@ -1,8 +1,8 @@
-"""CloudEvents 1.0 as OpenMeter clients and LiteLLM's `openmeter` callback send them.
+"""Format of CloudEvents 1.0, as OpenMeter clients and LiteLLM's `openmeter` callback send them.
 
-The subject is who consumed, `source` and `id` are the identity, the data holds model and counts under the names that
-`naming` knows for the type. `time` may be missing, as the specification allows: then the time of arrival counts.
-The extension `sequence`, where it holds an integer, numbers the records of the source.
+The subject is the consumer, `source` and `id` are the identity, the data has model and counts under the names that `naming`
+has for the type. `time` may be missing, as the specification allows: then the time of arrival counts. The extension
+`sequence`, if it is an integer, numbers the records of the source.
 """
 
 from base64 import b64decode
@@ -32,8 +32,8 @@ PREFIX: Final = "ce-"
 def redacted(
     event: Fields, *, namings: Mapping[str, Naming], tags: Mapping[str, Sequence[TagChoice]] = MappingProxyType({})
 ) -> Fields:
-    """The event with its context, the named fields of its data, numbers that may be usage, and the tags that are chosen of
-    its source, also among its extension attributes; all else is dropped.
+    """Return the event, reduced to its context, the named fields of its data, numbers that may be usage, and the tags chosen
+    for its source, which may be extension attributes too.
     """
     kept = named_and_numbers({name: value for name, value in event.items() if name not in DATA}, CONTEXT)
     given = _data(event)
@@ -46,7 +46,7 @@ def redacted(
 
 
 def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> TokenUsage:
-    """The usage that a redacted event reports.  Raises RecordError."""
+    """Return the usage that a redacted event reports.  Raises RecordError."""
     if event.get("specversion") != VERSION:
         raise RecordError(Message(
             "specversion must be %(version)s, not %(value)s", value=shown(event.get("specversion")), version=repr(VERSION)
@@ -61,9 +61,9 @@ def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> Tok
 
 
 def _numbered(event: Fields) -> Fields:
-    """The number that the source gave the event (extension `sequence`, integers as digits; `sequencerun` is ours).
+    """Return the source's number of the event (extension `sequence`, integers as digits; `sequencerun` is ours).
 
-    The extension may also be any text that can be put in order: such a one shows no gap and is passed over.
+    The extension may also be any sortable text: such a text shows no gap and is ignored.
     """
     number = event.get("sequence")
     if isinstance(number, bool) or not isinstance(number, str | int):
@@ -75,12 +75,12 @@ def _numbered(event: Fields) -> Fields:
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """Whether the headers hold the context of an event, whose body then is its data."""
+    """Return True if the headers hold the context of an event, whose body then is its data."""
     return any(name.lower() == f"{PREFIX}specversion" for name in headers)
 
 
 def of_binary(headers: Mapping[str, str], body: bytes) -> bytes:
-    """The event of a binary request in structured form; a body that is not JSON leaves it without data.
+    """Return a binary request's event in structured form; a body that is not JSON leaves it without data.
 
     >>> of_binary({"Ce-Id": "r%201", "Ce-Type": "t", "Accept": "*/*"}, b'{"model": "m"}')
     b'{"id":"r 1","type":"t","data":{"model":"m"}}'
@@ -98,7 +98,7 @@ def of_binary(headers: Mapping[str, str], body: bytes) -> bytes:
 
 
 def _data(event: Fields) -> Any:
-    """The data, also where a client packed its JSON as base64."""
+    """Return the data, also if a client packed its JSON as base64."""
     packed = event.get("data_base64")
     if "data" in event or not isinstance(packed, str):
         return event.get("data")

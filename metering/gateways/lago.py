@@ -1,8 +1,8 @@
-"""Events of Lago clients, among them LiteLLM's `lago` callback: {"event": {...}}, or {"events": [...]} for a batch.
+"""Format of Lago clients, among them LiteLLM's `lago` callback: {"event": {...}}, or {"events": [...]} for a batch.
 
-The subscription is who consumed (the customer where no subscription is named), `transaction_id` is the identity within
-the gateway, the code says how the properties are named. LiteLLM makes a fresh `transaction_id` for each sending and
-has no timestamp; such a record is dated when it arrives first.
+The subscription is the consumer (or the customer, if no subscription is named), `transaction_id` is the identity within the
+gateway, the code selects the naming of the properties. LiteLLM makes a fresh `transaction_id` for each sending and has no
+timestamp; such a record is dated when it arrives first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,9 @@ EVENT: Final = ("transaction_id", "external_subscription_id", "external_customer
 def redacted(
     event: Fields, *, source: str, namings: Mapping[str, Naming], tags: Sequence[TagChoice] = ()
 ) -> Fields:
-    """The event with its identity, the named properties, numbers that may be usage and the tags that are chosen; source and
-    id for who looks it up.
+    """Return the event, reduced to its identity, the named properties, numbers that may be usage and the chosen tags.
+
+    Source and id are added for the people who look at it in quarantine.
     """
     kept = named_and_numbers({name: value for name, value in event.items() if name != "properties"}, EVENT)
     properties = known_data(event.get("properties"), naming_of(kept.get("code"), namings))
@@ -35,7 +36,7 @@ def redacted(
 
 
 def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> TokenUsage:
-    """The usage that a redacted event reports.  Raises RecordError."""
+    """Return the usage that a redacted event reports.  Raises RecordError."""
     code = required(event, "code")
     identity = {"id": required(event, "transaction_id"), "source": required(event, "source")}
     consumer = text(event, "external_subscription_id") or text(event, "external_customer_id")
@@ -49,7 +50,7 @@ def usage(event: Fields, *, namings: Mapping[str, Naming], now: datetime) -> Tok
 
 
 def _instant(timestamp: object) -> str | None:
-    """Lago takes seconds since 1970 as a number or as its digits, with or without decimals; also RFC 3339 here."""
+    """Return an RFC 3339 instant of seconds since 1970, a number or digits as Lago accepts, or of an RFC 3339 text."""
     if timestamp is None or timestamp == "":
         return None
     if isinstance(timestamp, str) and RFC_3339.match(timestamp):

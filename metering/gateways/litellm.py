@@ -1,30 +1,30 @@
-"""LiteLLM's StandardLoggingPayload, as its generic API logger sends it: successes, failures and aborted streams.
+"""Format of LiteLLM's StandardLoggingPayload, as its generic API logger sends it: successes, failures, aborted streams.
 
-**Identity.** `litellm_call_id` is whatever the client writes into a header, and `id` repeats with some upstreams; a
-failed deployment and its fallback share the call id. So the identity is a hash of key, call id, response id, status
-and start: a client can neither hide a request behind another nor lose one, and a payload sent twice is a duplicate. A
-finished batch is reported each time it is asked for, so it is known by its own id.
+**Identity.** The client writes `litellm_call_id` into a header, and `id` repeats with some upstreams; a failed deployment
+and its fallback share the call id. So the identity is a hash of key, call id, response id, status and start: a client can
+neither hide a request behind another nor lose one, and a payload sent twice is a duplicate. A finished batch is reported
+each time it is fetched, so its identity is its own id.
 
-**Time.** `startTime`: it is part of the identity. LiteLLM is known to fire a callback twice with two end times, which
-would make a conflict of what is a duplicate.
+**Time.** `startTime`, as part of the identity. LiteLLM is known to fire a callback twice with two end times, which would
+make a conflict of a duplicate.
 
-**Consumer.** The first of `consumer` that the payload has: by default the team, else the hash of the key. Not the
+**Consumer.** The first field of `consumer` that the payload has: by default the team, else the hash of the key. Not the
 alias, which anybody with the admin page may change and two keys may share; not the end user, whom the client names in
 the body of its request, and so could let others pay.
 
-**Counts.** Those of `usage_object`, which states the cache; else the three totals. What cannot be read for certain, and
-a success that states none, is refused for quarantine. When a client hangs up (error code 499), a stream breaks, or a stream
-has no usage (our callback sees that, the payload does not say it), LiteLLM counts for itself: marked as `gateway_estimate`.
-Of a failure without output it estimates what was sent, whether or not anybody worked on it: that is no usage. An answer from
+**Counts.** Those of `usage_object`, which states the cache; else the three totals. Counts that are not certain, and a
+success that states none, are refused for quarantine. When a client hangs up (error code 499), a stream breaks, or a stream
+has no usage (our callback sees that, the payload does not say it), LiteLLM counts itself: marked as `gateway_estimate`. Of a
+failure without output it estimates the input, whether or not any model worked on it: that is no usage. An answer from
 LiteLLM's own cache repeats the counts of the first one: no usage either. Both are records with zero tokens, so that they are
 counted and known when they are sent again.
 
 **Calls without tokens.** A success of another kind (pictures, speech, pass-through, realtime, MCP) that states no tokens is
-paid by the call: it waits in quarantine with what LiteLLM charged for it. Of a record with counts that cost is not ours.
+paid by the call: it waits in quarantine with LiteLLM's charge. For a record with counts that charge is not ours.
 
-**Tier, deployment, tags.** The tier that the answer states, else that by which LiteLLM reckoned its cost, else one that was
-asked for by name; a finished batch is of the tier `batch`. The deployment is LiteLLM's `model_id`. Of tags only those that
-the caller chooses are read.
+**Tier, deployment, tags.** The tier that the answer states, else the one by which LiteLLM reckoned its cost, else one that
+was requested by name; a finished batch has the tier `batch`. The deployment is LiteLLM's `model_id`. Only the tags that the
+caller chooses are read.
 
 Source: reference/METERING_FACTS.md, B2.1.
 """
@@ -54,7 +54,7 @@ from metering.token_usage import (
 from metering.usage_parts import stated_tier, tier_word
 
 GUESSED: Final = "suanpan_guessed"
-"""Field that our callback adds to the payload of a stream in which the provider counted nothing."""
+"""Field that our callback adds to the payload of a stream in which the provider stated no counts."""
 PAYLOAD: Final = (
     "id", "litellm_call_id", "call_type", "status", "stream", "startTime", "model", "model_group", "custom_llm_provider",
     "prompt_tokens", "completion_tokens", "total_tokens", "cache_hit", "response_cost", "spend",
@@ -66,24 +66,24 @@ METADATA: Final = (
     "user_api_key_org_id", "user_api_key_project_id", "user_api_key_end_user_id",
 )  # fmt: skip
 INPUT_ONLY: Final = frozenset({"embedding", "aembedding", "rerank", "arerank"})
-"""Calls that make no output: of them a total alone is input."""
+"""Calls that make no output: their total alone is input."""
 COUNTED: Final = frozenset({
     "completion", "acompletion", "text_completion", "atext_completion", "embedding", "aembedding", "responses", "aresponses",
     "anthropic_messages", "generate_content", "agenerate_content", "generate_content_stream", "agenerate_content_stream",
 })  # fmt: skip
-"""Calls of which each success used tokens: one that states none is no success without tokens, its usage is unknown."""
+"""Calls whose every success used tokens: for one that states none, the usage is unknown, not zero."""
 WITHOUT_USAGE: Final = (
     "get_", "retrieve_", "list_", "cancel_", "delete_", "file_", "create_file", "create_batch", "moderation",
 )  # fmt: skip
-"""Beginnings of calls, without the `a` of the asynchronous ones, that use nothing where the gateway charges nothing."""
+"""Prefixes of calls, without the `a` of asynchronous ones, that use nothing if the gateway charges nothing."""
 CONSUMER: Final = ("team_id", "hash")
-"""Default order of what may name the consumer: the `user_api_key_*` fields, without that prefix."""
+"""Default order of fields that name the consumer: the `user_api_key_*` fields, without that prefix."""
 
 AMOUNT: Final = re.compile(r"[0-9]{1,20}(\.[0-9]{1,30})?(e-?[0-9]{1,2})?\Z")
 BATCHES: Final = frozenset({"retrieve_batch", "aretrieve_batch"})
 BATCH_TIER: Final = "batch"
 TAGGED: Final = ("spend_logs_metadata", "requester_metadata", "user_api_key_auth_metadata")
-"""Objects in the metadata of a payload that hold what client and administrator wrote into theirs."""
+"""Objects in the metadata of a payload that hold what client and administrator wrote into their own metadata."""
 
 CLIENT_LEFT: Final = "499"
 FAILURE: Final = "failure"
@@ -92,8 +92,8 @@ NO_MODEL: Final = "(none)"
 
 
 def redacted(payload: Fields, *, source: str, tags: Sequence[TagChoice] = ()) -> Fields:
-    """Identity, who, counts, tier, deployment and chosen tags; prompts, responses, headers, error texts and everything else
-    are dropped.
+    """Return identity, consumer fields, counts, tier, deployment and chosen tags of a payload; drop prompts, responses,
+    headers, error texts and all else.
     """
     flat = {name: value for name, value in payload.items() if not isinstance(value, Mapping | list)}
     kept = {**numbers_of_usage(flat, known=PAYLOAD), **scalars(payload, PAYLOAD)}
@@ -112,13 +112,13 @@ def redacted(payload: Fields, *, source: str, tags: Sequence[TagChoice] = ()) ->
 
 
 def usage(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> TokenUsage:
-    """The usage that a redacted payload reports.  Raises RecordError."""
+    """Return the usage that a redacted payload reports.  Raises RecordError."""
     shape = UndatedUsage if record["payload"].get("call_type") in BATCHES else TokenUsage
     return counted_request(request(record, consumer=consumer), classes(record), shape)
 
 
 def counted_request(fields: Fields, counted: TokenClasses, shape: type[TokenUsage] = TokenUsage) -> TokenUsage:
-    """The record of a request and its counts.  Raises RecordError."""
+    """Return the record of a request and its counts.  Raises RecordError."""
     attributes = {**counted.remarks, **fields["attributes"]} or None
     has_tokens = bool(counted.input_tokens or counted.output_tokens)
     known = fields if has_tokens else {name: value for name, value in fields.items() if name not in DETAILS}
@@ -126,7 +126,7 @@ def counted_request(fields: Fields, counted: TokenClasses, shape: type[TokenUsag
 
 
 def request(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> Fields:
-    """All fields of the record of a redacted payload but its counts.  Raises RecordError."""
+    """Return all fields of a redacted payload's record but its counts.  Raises RecordError."""
     payload: Fields = record["payload"]
     status = required(payload, "status")
     if record["time"] is None:
@@ -144,7 +144,7 @@ def request(record: Fields, *, consumer: Sequence[str] = CONSUMER) -> Fields:
 
 
 def read_consumer(configured: str) -> tuple[str, ...]:
-    """Order of what may name the consumer, from a comma separated list.  Raises RecordError for an unknown name.
+    """Parse the order of fields that name the consumer, comma separated.  Raises RecordError for an unknown name.
 
     >>> read_consumer("team_id, alias")
     ('team_id', 'alias')
@@ -160,7 +160,7 @@ def read_consumer(configured: str) -> tuple[str, ...]:
 
 
 def identity(payload: Fields) -> str:
-    """The id of the record that a redacted payload becomes.  Raises RecordError."""
+    """Return the id of the record of a redacted payload.  Raises RecordError."""
     if payload.get("call_type") in BATCHES and payload.get("total_tokens"):
         return blake2b(msgspec.json.encode(("batch", required(payload, "id"))), digest_size=16).hexdigest()
     parts = (
@@ -179,7 +179,7 @@ def _consumer(metadata: Fields, order: Sequence[str]) -> str:
 
 
 def _model(payload: Fields, status: str) -> str:
-    """The name that users call and prices are for; a call that failed before it had a model still counts as one."""
+    """Return the model's name that users call and prices are for; NO_MODEL for a failure before there was a model."""
     found = text(payload, "model_group") or text(payload, "model")
     if found is None and status == FAILURE:
         return NO_MODEL
@@ -189,9 +189,9 @@ def _model(payload: Fields, status: str) -> str:
 
 
 def classes(record: Fields) -> TokenClasses:
-    """Of the usage object, or of the totals where it counts nothing; a failure may have used nothing at all.
+    """Return the classes of the usage object, or of the totals if it counts nothing; NOTHING for some failures.
 
-    Raises RecordError where they cannot be read for certain.
+    Raises RecordError if the counts are not certain.
     """
     payload: Fields = record["payload"]
     if payload.get("cache_hit") in (True, "True"):  # the table of spend logs has it as a text
@@ -211,14 +211,14 @@ def classes(record: Fields) -> TokenClasses:
 
 
 def stated(record: Fields) -> Fields:
-    """What quarantine keeps of a redacted payload beside who and when: its usage object and what the gateway charged."""
+    """Return what quarantine keeps of the usage in a redacted payload: its usage object and the gateway's charge."""
     payload: Fields = record["payload"]
     charged = spend(payload)
     return {**payload["metadata"]["usage_object"], **({"spend": charged} if charged else {})}
 
 
 def spend(payload: Fields) -> str | None:
-    """What LiteLLM charged for a request, in its own currency, as it wrote it; None where it charged nothing."""
+    """Return LiteLLM's charge for a request, in its own currency, as it wrote it; None if it charged nothing."""
     for name in ("spend", "response_cost"):
         value = str(payload.get(name))
         if AMOUNT.match(value) and float(value):
@@ -227,9 +227,9 @@ def spend(payload: Fields) -> str | None:
 
 
 def _tier(payload: Mapping[str, Any]) -> str | None:
-    """The service tier of an answer; what was asked for counts where nobody states what was given.
+    """Return the service tier of an answer; the requested one only if no field states the given one.
 
-    The standard tier is what a request asks for by any of its names, and gives the choice to the provider.
+    A request for the standard tier, under any of its names, leaves the choice to the provider.
     """
     stated = tier_word(payload.get("service_tier")) or tier_word(_mapping(payload, "response").get("service_tier"))
     stated = stated or stated_tier(_values_of(_mapping(_mapping(payload, "metadata"), "usage_object")))
@@ -245,7 +245,7 @@ def _values_of(usage: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _deployment(payload: Mapping[str, Any]) -> str | None:
-    """LiteLLM's id of the deployment that answered."""
+    """Return LiteLLM's id of the deployment that answered."""
     for value in (payload.get("deployment"), payload.get("model_id"), _mapping(payload, "hidden_params").get("model_id")):
         if isinstance(value, str) and 0 < len(value) <= MAX_KEPT_TEXT and name_problem(value) is None:
             return value
@@ -257,7 +257,7 @@ def _is_without_usage(call_type: object) -> bool:
 
 
 def _completed(usage: Fields, totals: Fields, input_only: bool) -> Fields:
-    """The usage object with the input or output that it leaves out from the totals beside it, if it agrees with those."""
+    """Return the usage object, completed from the totals where it lacks input or output and agrees with them."""
     if input_only or None in totals.values():
         return usage
     for given, produced in (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens")):
@@ -274,7 +274,7 @@ def _completed(usage: Fields, totals: Fields, input_only: bool) -> Fields:
 
 
 def _of_status(counted: TokenClasses, payload: Fields) -> TokenClasses:
-    """What these counts are worth by how the call ended."""
+    """Return the counts by how the call ended: as they are, as an estimate, or NOTHING."""
     if payload["error_code"] == CLIENT_LEFT or payload.get(GUESSED) is True:
         return counted.as_estimate()
     if payload.get("status") != FAILURE:
@@ -283,7 +283,7 @@ def _of_status(counted: TokenClasses, payload: Fields) -> TokenClasses:
 
 
 def _trace(payload: Fields) -> dict[str, str]:
-    """What leads from a line of the ledger back to the request, for who disputes it."""
+    """Return attributes that lead from a line of the ledger back to the request, for a dispute."""
     batch = payload.get("call_type") in BATCHES  # each time it is fetched it is another call, and the same usage
     found = {
         "call_id": None if batch else text(payload, "litellm_call_id"), "response_id": text(payload, "id"),

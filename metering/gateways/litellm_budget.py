@@ -1,15 +1,15 @@
-"""LiteLLM asks Suanpan whether a request may spend before it is sent to a model: `budgets/authorize`.
+"""Budget check of LiteLLM: asks Suanpan before a request goes to a model whether it may spend (`budgets/authorize`).
 
     callbacks: ["metering.gateways.litellm_callback.reporter", "metering.gateways.litellm_budget.gate"]
 
-A request that a budget forbids is answered with 429 and `Retry-After`; everything else passes. What the request may cost is
-reserved under the id that the callback gives its record, so that the reservation ends with the record; a request that
-fails ends it at once. Without the callback a reservation lasts a minute.
+A request that a budget forbids is answered with 429 and `Retry-After`; all others pass. The possible cost of the request is
+reserved under the id that the callback gives its record, so that the reservation ends with the record; a request that fails
+ends it at once. Without the callback a reservation lasts a minute.
 
-Settings, all from the environment: SUANPAN_BUDGET_AWAY (`open` or `closed`: whether requests pass while nobody answers),
-SUANPAN_BUDGET_SECONDS (how long to wait for an answer, default 1), and the callback's SUANPAN_ENDPOINT, SUANPAN_SOURCE and
-SUANPAN_CONSUMER. The token, with scope `budgets:read`, is in SUANPAN_BUDGET_TOKEN_FILE or SUANPAN_BUDGET_TOKEN; without
-them it is the callback's.
+Settings, all from the environment: SUANPAN_BUDGET_AWAY (`open` or `closed`: whether requests pass while the platform does
+not answer), SUANPAN_BUDGET_SECONDS (how long to wait for an answer, default 1), and the callback's SUANPAN_ENDPOINT,
+SUANPAN_SOURCE and SUANPAN_CONSUMER. The token, with scope `budgets:read`, is in SUANPAN_BUDGET_TOKEN_FILE or
+SUANPAN_BUDGET_TOKEN; the default is the callback's token.
 """
 
 import logging
@@ -33,11 +33,11 @@ METADATA: Final = ("litellm_metadata", "metadata")
 AWAY_WAIT_S: Final = 5
 MOST_TOKENS: Final = 10**9
 PAYER_FIELDS: Final = {"hash": "api_key"}
-"""Of LiteLLM's key object, where the name differs from that of the payload's `user_api_key_*` field."""
+"""Names in LiteLLM's key object that differ from those of the payload's `user_api_key_*` fields."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the environment says."""
+    """Settings from the environment."""
 
     endpoint: str
     token: str
@@ -48,18 +48,18 @@ class Settings(msgspec.Struct, frozen=True):
     seconds: float
 
     def read_token(self) -> str:
-        """The bearer token, anew each time, so that a renewed one needs no restart."""
+        """Read the bearer token anew each time, so that a renewed one needs no restart."""
         return Path(self.token_file).read_text(encoding="utf-8").strip() if self.token_file else self.token
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The reservation of one call. It is kept in metadata that a request can add to, but JSON cannot make this type."""
+    """Reservation of one call. It is kept in metadata that a request can add to, but JSON cannot make this type."""
 
     id: str
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request does not pass: status, what its client is told, and after how many seconds to ask again."""
+    """Refusal of a request: status, message to its client, and seconds until it may ask again."""
 
     status: int
     detail: str
@@ -67,7 +67,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """Settings of an environment.  Raises RecordError that names the variable and what to do."""
+    """Read settings from an environment.  Raises RecordError that names the variable and what to do."""
     away, seconds = environment.get("SUANPAN_BUDGET_AWAY", ""), environment.get("SUANPAN_BUDGET_SECONDS") or "1"
     if away not in ("open", "closed"):
         raise RecordError(
@@ -88,14 +88,14 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 
 class BudgetGate:
-    """Asks and releases; knows nothing of hooks. One for each process."""
+    """Client of the budget endpoints, without knowledge of hooks. One for each process."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client, self._process = self._connected(), os.getpid()
 
     async def ask(self, fields: Mapping[str, str]) -> Held | Refusal | None:
-        """The reservation of a request that passes, None where nothing is reserved, or why it does not pass."""
+        """Return the reservation of a request that passes, None if nothing is reserved, or why it does not pass."""
         headers = [(f"X-Suanpan-{name}".encode(), value.encode()) for name, value in fields.items()]
         try:
             answer = await self._request("GET", QUESTION, headers)
@@ -109,18 +109,18 @@ class BudgetGate:
         return self._away(f"{answer.status_code} {answer.text[:300]}")
 
     async def release(self, held: Held) -> None:
-        """End a reservation whose request failed; where nobody answers, it ends with its time."""
+        """End the reservation of a failed request; if that fails, the reservation ends with its time."""
         try:
             await self._request("DELETE", f"{RESERVATIONS}/{held.id}", [])
         except (httpx.HTTPError, OSError) as error:
             log.warning("a reservation of a failed request lasts until its time is over: %s", error)
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         await self._client.aclose()
 
     def question(self, key: Any, data: Mapping[str, Any]) -> dict[str, str] | None:
-        """What to ask for a request with this key; None if it names nobody who pays, which its record will show."""
+        """Return the fields to ask about a request with this key; None if it names no payer, which its record will show."""
         payers = (getattr(key, PAYER_FIELDS.get(name, name), None) for name in self._settings.consumer)
         consumer = next((str(payer) for payer in payers if payer), None)
         if consumer is None:
@@ -135,7 +135,7 @@ class BudgetGate:
         return fields
 
     async def _request(self, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> httpx.Response:
-        """Raises httpx.HTTPError, or OSError where the token cannot be read."""
+        """Send a request.  Raises httpx.HTTPError, or OSError if the token cannot be read."""
         if os.getpid() != self._process:  # a worker that was forked has connections of its own
             self._client, self._process = self._connected(), os.getpid()
         token = f"Bearer {self._settings.read_token()}".encode()
@@ -145,7 +145,7 @@ class BudgetGate:
         return httpx.AsyncClient(base_url=self._settings.endpoint, timeout=self._settings.seconds)
 
     def _away(self, why: str) -> Refusal | None:
-        """Nobody can say whether there is money: the setting decides."""
+        """Decide by the setting what happens to a request without an answer about its budget."""
         if self._settings.is_open:
             log.error("a request passes without an answer about its budget: %s", why)
             return None
@@ -154,12 +154,12 @@ class BudgetGate:
 
 
 class Hooks:
-    """The methods that LiteLLM calls."""
+    """Methods that LiteLLM calls."""
 
     gate: BudgetGate
 
     async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str) -> None:
-        """Ask; the callback, which stands before this one, has named the call.  Raises fastapi's HTTPException."""
+        """Ask about the request, which the callback, listed first, has named.  Raises fastapi's HTTPException."""
         fields = self.gate.question(user_api_key_dict, data)
         if fields is None:
             return
@@ -174,19 +174,19 @@ class Hooks:
         self, request_data: dict[str, Any], original_exception: Exception, user_api_key_dict: Any,
         traceback_str: str | None = None,
     ) -> None:  # fmt: skip
-        """The request failed: nothing of it will be in the ledger."""
+        """End the reservation of a failed request, which will not be in the ledger."""
         held = {metadata[MARK] for metadata in _metadata(request_data) if isinstance(metadata.get(MARK), Held)}
         for reservation in held:
             await self.gate.release(reservation)
 
 
 def _metadata(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What LiteLLM notes about a request; its logging object is gone from the request when it reports a failure."""
+    """Return LiteLLM's notes about a request; its logging object is gone from the request when a failure is reported."""
     return [noted for name in METADATA if isinstance(noted := data.get(name), dict)]
 
 
 def http_error(refusal: Refusal) -> Exception:
-    """What LiteLLM answers its client with."""
+    """Return the exception with which LiteLLM answers its client."""
     from fastapi import HTTPException  # only a proxy has it
 
     error: Exception = HTTPException(refusal.status, {"error": refusal.detail}, {"Retry-After": str(refusal.wait)})
@@ -194,7 +194,7 @@ def http_error(refusal: Refusal) -> Exception:
 
 
 def make_gate(environment: Mapping[str, str]) -> Any:
-    """An instance of LiteLLM's CustomLogger with our hooks, which it looks for in the class itself.  Raises RecordError."""
+    """Return an instance of LiteLLM's CustomLogger with our hooks in its own class.  Raises RecordError."""
     from litellm.integrations.custom_logger import CustomLogger  # only a proxy has it
 
     names = [name for name in vars(Hooks) if not name.startswith("__")]
@@ -204,7 +204,7 @@ def make_gate(environment: Mapping[str, str]) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """`gate` is made when LiteLLM's configuration asks for it, once."""
+    """Make `gate` once, when LiteLLM's configuration asks for it."""
     if name != "gate":
         raise AttributeError(name)
     globals()["gate"] = made = make_gate(os.environ)

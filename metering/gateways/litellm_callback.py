@@ -1,24 +1,24 @@
-"""A callback for the LiteLLM proxy that loses nothing: `callbacks: [metering.gateways.litellm_callback.reporter]`.
+"""Callback for the LiteLLM proxy that loses nothing: `callbacks: [metering.gateways.litellm_callback.reporter]`.
 
-LiteLLM calls its callbacks for a request after it was answered, from a queue in memory; what is in the queue when the proxy
-ends is gone. This one writes before the answer is complete:
+LiteLLM calls its callbacks for a request after it was answered, from a queue in memory, which is lost when the proxy ends.
+This callback writes before the answer is complete:
 
     not streamed   when the answer is ready and before it is sent, from the usage object that the client gets
     streamed       after the last chunk and before the stream is closed, for LiteLLM assembles the usage only then
     failed, cut    when LiteLLM reports it; nothing was answered that could be lost
     other routes   (images, audio, pass-through, batches) when LiteLLM reports it, just after the answer
 
-LiteLLM reports nothing of what it passes through to vLLM (`/vllm/...`) by a model of its configuration: that is read from
-the answer itself, before it is sent, and of a stream when it has ended.
+LiteLLM does not report requests that it passes through to vLLM (`/vllm/...`) by a model of its configuration: their usage is
+read from the answer itself, before it is sent, and from a stream when it has ended.
 
 Each call gets an id of ours before it begins, which is the id of its record: LiteLLM reports one answer up to twice, under
-two response ids where it bridges one API to another, and its own call id is whatever the client writes into a header. A
-client that repeats call ids can neither hide a call nor double it. Where the two reports differ, the outbox decides.
+two response ids where it bridges one API to another, and the client writes LiteLLM's own call id into a header. A client
+that repeats call ids can neither hide a call nor double it. If the two reports differ, the outbox decides.
 
-A stream without a usage chunk has no counts but LiteLLM's guess: its record says `usage_source: gateway_estimate`.
-An answer that only repeats an earlier one (`GET /v1/responses/ID`) is no record; a finished batch is one record, however
-often it is asked for. What LiteLLM answers from its own cache is a record without tokens. Usage that LiteLLM counted itself
-because the client had left or the stream broke is marked as an estimate.
+A stream without a usage chunk has only LiteLLM's estimate: its record says `usage_source: gateway_estimate`. An answer that
+only repeats an earlier one (`GET /v1/responses/ID`) is no record; a finished batch is one record, however often it is
+fetched. An answer from LiteLLM's own cache is a record without tokens. Usage that LiteLLM counted itself because the client
+had left or the stream broke is marked as an estimate.
 
 Settings, all from the environment: SUANPAN_ENDPOINT, SUANPAN_TOKEN_FILE (or SUANPAN_TOKEN), SUANPAN_OUTBOX (a folder on a
 disk that survives the container), SUANPAN_SOURCE (default: litellm), SUANPAN_CONSUMER (default: team_id,hash),
@@ -54,18 +54,18 @@ CHAT: Final = frozenset({"completion", "acompletion"})
 TEXT_COMPLETION: Final = frozenset({"text_completion", "atext_completion"})
 EMBEDDING: Final = frozenset({"embedding", "aembedding"})
 REPEATING: Final = ("get_", "retrieve_", "list_", "cancel_", "delete_", "file_")
-"""Call types, without the leading `a` of the asynchronous ones, that fetch what an earlier call made."""
+"""Prefixes of call types, without the `a` of asynchronous ones, that fetch the result of an earlier call."""
 PASSED_THROUGH: Final = frozenset({"llm_passthrough_route", "allm_passthrough_route"})
-"""What is sent to a model of the configuration by its own API, and reported to nobody."""
+"""Call types sent to a model of the configuration by its own API, which LiteLLM does not report."""
 PASSED_ON: Final = "pass_through_endpoint"
 ROUTES: Final = {
     "completions": "acompletion", "messages": "anthropic_messages", "responses": "aresponses", "embeddings": "aembedding",
     "rerank": "arerank", "score": "arerank", "pooling": "aembedding",
 }  # fmt: skip
-"""The call that is made by the last step of an address of a model server."""
+"""Call types by the last step of an address of a model server."""
 STREAM_WAIT_S: Final = 5.0
 PRINTED: Final = "cannot parse chunks to standard response object. Chunks="
-"""What LiteLLM writes before the events of a stream that it passed on."""
+"""Words that LiteLLM writes before the events of a stream that it passed on."""
 INSIDE: Final = ("completion_stream", "litellm_custom_stream_wrapper", "_async_generator")
 """Names under which LiteLLM's wrappers of a stream keep the one inside."""
 MAX_WRAPPERS: Final = 32
@@ -73,10 +73,11 @@ MAX_MARKS: Final = 100_000
 
 
 class Stream:
-    """The usage that the chunks of one stream state; LiteLLM guesses where they state none.
+    """Usage that the chunks of one stream state; if they state none, LiteLLM's count is an estimate.
 
-    LiteLLM takes the provider's usage out of the chunks that it hands on, and adds a last one with its own count if the
-    client asked for one. Its wrappers keep the provider's chunks (`chunks`); where none does, those handed on count.
+    LiteLLM takes the provider's usage out of the chunks that it passes on, and adds a last one with its own count if the
+    client asked for one. Its wrappers keep the provider's chunks (`chunks`); if none does, the chunks that were passed on
+    count.
     """
 
     def __init__(self) -> None:
@@ -84,20 +85,20 @@ class Stream:
         self._stated = False
 
     def __deepcopy__(self, memo: object) -> "Stream":
-        """Itself: LiteLLM copies the details of a call for its log."""
+        """Return the object itself: LiteLLM copies the details of a call for its log."""
         return self
 
     def begin(self, response: Any) -> None:
-        """Remember what wraps the stream of the provider."""
+        """Remember the wrappers of the provider's stream."""
         self._wrappers = list(_wrappers(response))
 
     def see(self, chunk: Any) -> None:
-        """Note whether a chunk that is handed on states usage."""
+        """Note if a chunk that is passed on states usage."""
         self._stated = self._stated or _states_usage(chunk)
 
     @property
     def is_guess(self) -> bool:
-        """Whether the stream was read and its provider stated no usage."""
+        """Return True if the stream was read and its provider stated no usage."""
         if self._wrappers is None:
             return False
         sent = [chunk for wrapper in self._wrappers for chunk in wrapper.chunks]
@@ -105,15 +106,15 @@ class Stream:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One call of a client. LiteLLM keeps it among details that a request can add to, but JSON cannot make this type."""
+    """Call of a client. LiteLLM keeps it among details that a request can add to, but JSON cannot make this type."""
 
     id: str
     models: tuple[str, ...] = ()
-    """Where the client asked several models at once and gets all their answers."""
+    """Models of a client that asked several at once and gets all their answers."""
     stream: Stream = msgspec.field(default_factory=Stream)
 
     def record_id(self, payload: Mapping[str, Any]) -> str:
-        """The id of its record; each failed attempt and each further answer is a record of its own."""
+        """Return the id of its record; each failed attempt and each further answer is a record of its own."""
         if payload.get("status") != "success":
             return _digest(self.id, payload.get("id"), payload.get("status"), payload.get("startTime"))
         place = payload.get("place")
@@ -121,7 +122,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the environment says."""
+    """Settings from the environment."""
 
     folder: Path
     source: str = "litellm"
@@ -133,12 +134,12 @@ class Settings(msgspec.Struct, frozen=True):
     tags: tuple[Choice, ...] = ()
 
     def read_token(self) -> str:
-        """The bearer token, anew each time, so that a renewed one needs no restart."""
+        """Read the bearer token anew each time, so that a renewed one needs no restart."""
         return Path(self.token_file).read_text(encoding="utf-8").strip() if self.token_file else self.token
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """Settings of an environment.  Raises RecordError that names the variable and what to do."""
+    """Read settings from an environment.  Raises RecordError that names the variable and what to do."""
     folder = environment.get("SUANPAN_OUTBOX", "")
     if not folder:
         raise RecordError("SUANPAN_OUTBOX is not set: name a folder on a disk that outlives the proxy")
@@ -156,7 +157,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 
 class CallbackOutbox:
-    """From LiteLLM's payloads to the outbox; knows nothing of hooks. One for each process."""
+    """Writer of LiteLLM's payloads into the outbox, without knowledge of hooks. One for each process."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -181,7 +182,7 @@ class CallbackOutbox:
             self._written[call.id].set()
 
     def record(self, payload: Mapping[str, Any], call: Call | None) -> tuple[str, bytes]:
-        """Key and record of a payload. One that cannot be understood goes as it is, for the platform's quarantine."""
+        """Return key and record of a payload; one that cannot be understood is kept redacted, for quarantine."""
         guessed = {litellm.GUESSED: call is not None and call.stream.is_guess}
         redacted = litellm.redacted({**payload, **guessed}, source=self._settings.source, tags=self._settings.tags)
         try:
@@ -195,30 +196,30 @@ class CallbackOutbox:
         return key, msgspec.json.encode(msgspec.structs.replace(record, id=key))
 
     def expect(self, call_id: str) -> asyncio.Event:
-        """What will be set when a record of this call is durable."""
+        """Return the event that is set when a record of this call is durable."""
         if len(self._written) >= MAX_MARKS:
             self._written.clear()
         return self._written.setdefault(call_id, asyncio.Event())
 
     def forget(self, call_id: str) -> None:
-        """Nobody waits any more."""
+        """Forget the event of a call that no stream waits for any more."""
         self._written.pop(call_id, None)
 
     def close(self) -> None:
-        """Stop sending; what is in the outbox stays there."""
+        """Stop sending; waiting records stay in the outbox."""
         self._stop.set()
         self._outbox.close()
 
 
 class Hooks:
-    """The methods that LiteLLM calls."""
+    """Methods that LiteLLM calls."""
 
     outbox: Callable[[], CallbackOutbox]
 
     async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str) -> None:
-        """Name the call, whatever its client says, and ask for the usage of a streamed text completion.
+        """Name the call, whatever its client says, and request the usage of a streamed text completion.
 
-        Of those LiteLLM reports zeros if nobody asks; of all other streams it asks by itself.
+        LiteLLM reports zeros for those if no usage is requested; for all other streams it requests usage by itself.
         """
         details = call_details(data)
         if details is not None:
@@ -227,7 +228,7 @@ class Hooks:
             data["stream_options"] = {**(data.get("stream_options") or {}), "include_usage": True}
 
     async def async_post_call_success_hook(self, data: dict[str, Any], user_api_key_dict: Any, response: Any) -> None:
-        """An answer is ready: write it down before it goes out."""
+        """Write a complete answer down before it goes out."""
         details = call_details(data) or {}
         call = named_call(details)
         if call is None or _repeats(details.get("call_type")):
@@ -244,7 +245,7 @@ class Hooks:
     async def async_post_call_success_deployment_hook(
         self, request_data: dict[str, Any], response: Any, call_type: Any
     ) -> None:
-        """A rerank is ready, or what a model server was passed: routes without a hook before the answer."""
+        """Write down a rerank, or an answer that was passed through: routes without a hook before the answer."""
         details, usage = call_details(request_data), _rerank_usage(response)
         if details is not None and _kind(call_type) in PASSED_THROUGH and named_call(details) is None:
             call = details[MARK] = Call(str(uuid4()))
@@ -256,7 +257,7 @@ class Hooks:
         await self.outbox().write(answer_payload(request_data, details, response, usage), call)
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> None:
-        """A stream is about to be passed through: have it state its usage, and read that when it has ended."""
+        """Make a stream that is passed through state its usage, and read that when it has ended."""
         body, details = kwargs.get("json"), call_details(kwargs)
         if _kind(call_type) not in PASSED_THROUGH or details is None or not (isinstance(body, dict) and body.get("stream")):
             return
@@ -276,7 +277,7 @@ class Hooks:
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: AsyncIterator[Any], request_data: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
-        """Hand the chunks on; after the last, hold the end of the stream until its usage is written down."""
+        """Pass the chunks on; after the last, hold the end of the stream until its usage is written down."""
         call = named_call(call_details(request_data) or {})
         if call is None:
             async for chunk in response:
@@ -294,7 +295,7 @@ class Hooks:
             outbox.forget(call.id)
 
     async def async_logging_hook(self, kwargs: dict[str, Any], result: Any, call_type: str) -> tuple[dict[str, Any], Any]:
-        """LiteLLM reports a success, before it reports to any callback that may be slow."""
+        """Write down a success that LiteLLM reports, before any slower callback learns of it."""
         payload = kwargs.get("standard_logging_object")
         if isinstance(payload, Mapping):
             await self._log_success(kwargs, payload, result)
@@ -303,7 +304,7 @@ class Hooks:
     async def async_log_failure_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any
     ) -> None:
-        """LiteLLM reports a failed attempt."""
+        """Write down a failed attempt that LiteLLM reports."""
         payload = kwargs.get("standard_logging_object")
         if isinstance(payload, Mapping):
             await self.outbox().write(payload, named_call(kwargs))
@@ -324,7 +325,7 @@ class Hooks:
         await self.outbox().write(rerank_payload(payload, result), call)
 
     async def _await_stream(self, outbox: CallbackOutbox, written: asyncio.Event, data: dict[str, Any], call: Call) -> None:
-        """Wait for LiteLLM's own count; where guardrails put that off until the stream is closed, take it as assembled."""
+        """Wait for LiteLLM's own count; if guardrails defer it until the stream is closed, take the assembled answer."""
         logging_object = data.get("litellm_logging_obj")
         given = getattr(logging_object, "_deferred_stream_complete_args", None)
         assembled = given if isinstance(given, tuple) else ()
@@ -343,7 +344,7 @@ class Hooks:
 def answer_payload(
     data: Mapping[str, Any], details: Mapping[str, Any], response: Any, usage: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What LiteLLM's own payload will say of an answer, from what is known before it is sent."""
+    """Return the content of LiteLLM's later payload of an answer, from what is known before it is sent."""
     params = details.get("litellm_params") or {}
     metadata = params.get("litellm_metadata") or params.get("metadata") or {}
     metadata = {**(data.get("metadata") or {}), **(data.get("litellm_metadata") or {}), **metadata}
@@ -365,7 +366,7 @@ def answer_payload(
 
 
 def passed_payload(data: Mapping[str, Any], details: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a call that was passed through to a model of the configuration; `answer` is what the server said."""
+    """Return the payload of a call that was passed through to a configured model; `answer`: the server's answer."""
     payload, body = answer_payload(data, details, answer, _usage_of(answer)), data.get("json")
     asked = body.get("metadata") if isinstance(body, Mapping) else None
     return {
@@ -376,7 +377,7 @@ def passed_payload(data: Mapping[str, Any], details: Mapping[str, Any], answer: 
 
 
 def passed_on_payload(kwargs: Mapping[str, Any], payload: Mapping[str, Any], result: Any) -> Mapping[str, Any]:
-    """LiteLLM's payload of what it passed on without understanding it, with the model and the usage that are in it."""
+    """Return LiteLLM's payload of a request that it passed on unread, with the model and usage in it."""
     passed = kwargs.get("passthrough_logging_payload") or {}
     given = _field(passed, "response_body")
     answer: Mapping[str, Any] = given if isinstance(given, Mapping) else stated_in(str(_field(result, "response") or ""))
@@ -390,9 +391,9 @@ def passed_on_payload(kwargs: Mapping[str, Any], payload: Mapping[str, Any], res
 
 
 def stated_in(text: str) -> dict[str, Any]:
-    """The last event of a stream that states usage, with the id that its events have; empty where none does.
+    """Return the last event of a stream that states usage, with the id that its events have; empty if none does.
 
-    The events stand in lines of their own, or in a list that Python printed.
+    The events are lines, or items of a list that Python printed.
     """
     if text.startswith(PRINTED):
         lines = [line.strip("'\" ") for line in text[len(PRINTED):].strip("[]").split("', '")]
@@ -410,13 +411,13 @@ def stated_in(text: str) -> dict[str, Any]:
 
 
 def batch_payload(payload: Mapping[str, Any], batch: Any) -> dict[str, Any]:
-    """LiteLLM's payload of a finished batch, dated when it finished: each time it is asked for, it is the same record."""
+    """Return LiteLLM's payload of a finished batch, dated when it finished: every fetch gives the same record."""
     finished = _field(batch, "completed_at") or _field(batch, "created_at") or payload.get("startTime")
     return {**payload, "startTime": finished, "model": payload.get("model") or _field(batch, "model")}
 
 
 def rerank_payload(payload: Mapping[str, Any], result: Any) -> Mapping[str, Any]:
-    """LiteLLM's payload, with the tokens of a rerank, which LiteLLM leaves out of it."""
+    """Return LiteLLM's payload with the tokens of a rerank, which LiteLLM leaves out of it."""
     usage = _rerank_usage(result)
     if payload.get("total_tokens") or usage is None:
         return payload
@@ -424,7 +425,7 @@ def rerank_payload(payload: Mapping[str, Any], result: Any) -> Mapping[str, Any]
 
 
 def _rerank_usage(response: Any) -> dict[str, Any] | None:
-    """The tokens of a rerank; search units are none."""
+    """Return the tokens of a rerank, or None; search units are no tokens."""
     meta = _field(response, "meta") or {}
     tokens, billed = _field(meta, "tokens") or {}, _field(meta, "billed_units") or {}
     given = _field(tokens, "input_tokens") or _field(billed, "total_tokens")
@@ -432,10 +433,10 @@ def _rerank_usage(response: Any) -> dict[str, Any] | None:
 
 
 def _is_cached(response: Any, data: Mapping[str, Any], call: Call) -> bool | None:
-    """Whether LiteLLM had the answer in its own cache; None where it had some of several embeddings.
+    """Return True if LiteLLM's own cache had the answer; None if it had some of several embeddings.
 
-    Such an answer adds what was cached to what was not: only LiteLLM's log counts what a model worked on. An answer of
-    Anthropic's API has no mark of its own, and several models share one logging object.
+    Such an answer adds cached counts to new ones: only LiteLLM's log counts what a model worked on. An answer of Anthropic's
+    API has no mark of its own, and several models share one logging object.
     """
     marked = _field(_field(response, "_hidden_params") or {}, "cache_hit") is True
     details = getattr(data.get("litellm_logging_obj"), "caching_details", None) or {}
@@ -445,7 +446,7 @@ def _is_cached(response: Any, data: Mapping[str, Any], call: Call) -> bool | Non
 
 
 def _wrappers(response: Any) -> Iterator[Any]:
-    """The objects behind a stream that keep its chunks, also behind the generators that LiteLLM's router wraps them in."""
+    """Yield the objects behind a stream that keep its chunks, also behind generators of LiteLLM's router."""
     waiting, seen = [response], set[int]()
     while waiting and len(seen) < MAX_WRAPPERS:
         item = waiting.pop()
@@ -460,7 +461,7 @@ def _wrappers(response: Any) -> Iterator[Any]:
 
 
 def _states_usage(chunk: Any) -> bool:
-    """Whether a chunk states usage: an object of LiteLLM, an event, or the text of one as it is sent."""
+    """Return True if a chunk states usage: an object of LiteLLM, an event, or the text of one as it is sent."""
     if isinstance(chunk, bytes | str):
         text = chunk.decode(errors="replace") if isinstance(chunk, bytes) else chunk
         found = (json_object(line.removeprefix("data:").strip()) for line in text.splitlines())
@@ -472,12 +473,12 @@ def _states_usage(chunk: Any) -> bool:
 
 
 def _usage_of(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The usage that an answer of a model server states."""
+    """Return the usage that an answer of a model server states."""
     return next((usage for name in ("usage", "usageMetadata") if isinstance(usage := answer.get(name), dict)), {})
 
 
 def _answered(response: Any) -> dict[str, Any]:
-    """The JSON object in an answer of httpx."""
+    """Return the JSON object in an answer of httpx."""
     try:
         answer = response.json()
     except (ValueError, AttributeError, RuntimeError):
@@ -486,7 +487,7 @@ def _answered(response: Any) -> dict[str, Any]:
 
 
 def _call_type(data: Mapping[str, Any]) -> str:
-    """The call that a request makes which is passed through, by its address; where that is unknown, that it was passed."""
+    """Return the call type of a request that is passed through, by its address; the pass-through type if that is unknown."""
     return ROUTES.get(str(data.get("endpoint") or "").rstrip("/").rpartition("/")[2], "allm_passthrough_route")
 
 
@@ -495,13 +496,13 @@ def _kind(call_type: Any) -> str:
 
 
 def named_call(details: Mapping[str, Any]) -> Call | None:
-    """The call that these details of LiteLLM's belong to; None before its hook, and on routes that have none."""
+    """Return the call that these details of LiteLLM's belong to; None before its hook, and on routes that have none."""
     call = details.get(MARK)
     return call if isinstance(call, Call) else None
 
 
 def _models(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """The models of a request that is answered by several: `model: "a,b"`."""
+    """Return the models of a request that several answer: `model: "a,b"`."""
     model = data.get("model")
     several = isinstance(model, str) and "," in model and not data.get("fastest_response")
     return tuple(name.strip() for name in str(model).split(",")) if several else ()
@@ -512,7 +513,7 @@ def _repeats(call_type: object) -> bool:
 
 
 def _flat(response: Any) -> list[Any]:
-    """The answers: one, or one of each model, or one of each model to each of several conversations."""
+    """Return the answers: one, or one of each model, or one of each model to each of several conversations."""
     return [answer for part in response for answer in _flat(part)] if isinstance(response, list) else [response]
 
 
@@ -521,7 +522,7 @@ def _digest(*parts: Any) -> str:
 
 
 def call_details(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What LiteLLM's logging object keeps of the call of a request; None where it has no such object."""
+    """Return the details of a request's call that LiteLLM's logging object keeps; None without such an object."""
     details = getattr(data.get("litellm_logging_obj"), "model_call_details", None)
     return details if isinstance(details, dict) else None
 
@@ -538,7 +539,7 @@ def _field(response: Any, name: str) -> Any:
 
 
 class _PerProcess:
-    """The outbox of this process: a worker that was forked begins its own."""
+    """Outbox of the present process: a worker that was forked begins its own."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -552,9 +553,9 @@ class _PerProcess:
 
 
 def make_reporter(environment: Mapping[str, str]) -> Any:
-    """An instance of LiteLLM's CustomLogger with our hooks.  Raises RecordError.
+    """Return an instance of LiteLLM's CustomLogger with our hooks.  Raises RecordError.
 
-    LiteLLM looks for hooks in the class itself, not in those it inherits from, so they are put there.
+    LiteLLM looks for hooks in the class itself, not in its bases, so they are put there.
     """
     from litellm.integrations.custom_logger import CustomLogger  # only a proxy has it
 
@@ -565,7 +566,7 @@ def make_reporter(environment: Mapping[str, str]) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """`reporter` is made when LiteLLM's configuration asks for it, once."""
+    """Make `reporter` once, when LiteLLM's configuration asks for it."""
     if name != "reporter":
         raise AttributeError(name)
     globals()["reporter"] = made = make_reporter(os.environ)

@@ -1,6 +1,6 @@
-"""Which field of an event's data holds what: by the type of a CloudEvent or the code of a Lago event.
+"""Names of the fields in an event's data, by the type of a CloudEvent or the code of a Lago event.
 
-A type that nobody named is read by the contract's own names, so a sender that uses them needs no configuration.
+A type without a naming is read by the contract's own names, so a sender that uses them needs no configuration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class Naming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names that are read; no other field of the data survives."""
+        """Return the names that are read; no other field of the data survives."""
         return tuple(name for name in msgspec.structs.astuple(self) if isinstance(name, str))
 
 
@@ -55,16 +55,16 @@ LITELLM: Final = Naming(
     input_tokens="prompt_tokens", output_tokens="completion_tokens", cache_read_input_tokens=None,
     cache_creation_input_tokens=None, reasoning_output_tokens=None, site=None, provider=None, status=None,
 )  # fmt: skip
-"""LiteLLM's `openmeter` and `lago` callbacks: two counts, their total, nothing of the cache, a cost that is not ours."""
+"""Naming of LiteLLM's `openmeter` and `lago` callbacks: two counts, their total, no cache, a cost that is not ours."""
 
 TOKENS: Final = "tokens"
-"""The count of OpenMeter's first example, which sends an event for each class of a request."""
+"""Field of OpenMeter's first example, which sends an event for each class of a request."""
 DEFAULT: Final[Mapping[str, Naming]] = MappingProxyType({"litellm_tokens": LITELLM})
 NATIVE: Final = Naming()
 
 
 def read_namings(configured: str) -> Mapping[str, Naming]:
-    """The default namings and those of a JSON object {type: {field: name}}, which go first.  Raises RecordError.
+    """Return the default namings, overridden by those of a JSON object {type: {field: name}}.  Raises RecordError.
 
     >>> read_namings('{"chat": {"input_tokens": "in", "output_tokens": "out"}}')["chat"].input_tokens
     'in'
@@ -76,22 +76,22 @@ def read_namings(configured: str) -> Mapping[str, Naming]:
 
 
 def naming_of(kind: object, namings: Mapping[str, Naming]) -> Naming:
-    """The naming of a type of event."""
+    """Return the naming of a type of event."""
     return namings.get(kind, NATIVE) if isinstance(kind, str) else NATIVE
 
 
 def known_data(given: object, naming: Naming) -> Fields | None:
-    """The data cut down to the fields that are read and the numbers that may be usage; None where it is no object."""
+    """Return the data, reduced to the fields that are read and numbers that may be usage; None if it is no object."""
     return named_and_numbers(given, naming.fields, naming.other_numbers) if isinstance(given, Mapping) else None
 
 
 def named_and_numbers(given: Mapping[str, Any], names: Sequence[str], others: Sequence[str] = ()) -> Fields:
-    """The named fields that hold no long text, and all numbers but `others` that may count usage, by their paths."""
+    """Return the named fields without long texts, and all numbers but `others` that may be usage, by their paths."""
     return {**numbers_of_usage(given, known=(*names, *others), left_out=("tags",)), **scalars(given, names)}
 
 
 def tags_of_data(given: object, beside: Mapping[str, Any], choices: Sequence[TagChoice]) -> Fields:
-    """The chosen tags of an event: of `tags`, `metadata` and `request_tags` of its data, or `beside` that in the event."""
+    """Return the chosen tags from `tags`, `metadata` and `request_tags` of an event's data; `beside`: its other fields."""
     data = given if isinstance(given, Mapping) else {}
     own = data.get("tags")
     tags = {**beside, **own} if isinstance(own, Mapping) else beside
@@ -99,9 +99,9 @@ def tags_of_data(given: object, beside: Mapping[str, Any], choices: Sequence[Tag
 
 
 def data_usage(given: Fields | None, naming: Naming) -> Fields:
-    """Fields of `TokenUsage` in the data of an event.
+    """Return the fields of `TokenUsage` in the data of an event.
 
-    Raises RecordError where model or counts are missing, or where a number that may be usage has a name that is not read.
+    Raises RecordError if model or counts are missing, or if a number that may be usage has a name that is not read.
     """
     if given is None:
         raise RecordError(Message("the event has no data: an object with model and token counts is expected"), "data")
@@ -127,7 +127,7 @@ def data_usage(given: Fields | None, naming: Naming) -> Fields:
 
 
 def _classes(given: Fields, naming: Naming) -> TokenClasses:
-    """The counts by their names; a total that the event states must be their sum.  Raises RecordError."""
+    """Return the classes of the named counts; a total that the event states must be their sum.  Raises RecordError."""
     counts: dict[str, int | None] = {
         "input_tokens": _needed(given, naming.input_tokens), "output_tokens": _needed(given, naming.output_tokens)
     }  # fmt: skip

@@ -1,16 +1,16 @@
-"""Spans and log records of OpenTelemetry about calls of models, by the GenAI conventions of each version, and OpenInference.
+"""Format of OpenTelemetry spans and log records of model calls, by all versions of GenAI conventions and OpenInference.
 
 **Identity.** Trace and span. A log record about the same call has the same two ids, so that a call that is exported as both
 is counted once.
 
-**Time.** The start of the span; of a log record its own time, which differs. So the time is no part of the content.
+**Time.** The start of the span; a log record has its own time, which differs. So the time is no part of the content.
 
-**What is a call.** A span whose operation is a call of a model, or that states usage. Spans of agents, chains, workflows and
-tools state sums of the calls below them and are passed over; a span that states usage and whose operation nobody knows is
-refused. A span around another one of the same body that states the same call (two instrumentations at work) is refused.
+**Calls.** A span is a call if its operation is a model call, or if it states usage. Spans of agents, chains, workflows and
+tools state sums of the calls below them and are ignored; a span that states usage and whose operation is unknown is refused.
+A span around another one of the same body that states the same call (two instrumentations at work) is refused.
 
-**Traces are no ledger.** Who samples, drops or loses spans sends less than was used, and nothing in what arrives says how
-much. Where a span says that it was sampled, or that attributes of it were dropped, it is refused for quarantine.
+**Traces are no ledger.** A sender that samples, drops or loses spans sends less than was used, and the rest does not show
+how much. A span that says that it was sampled, or that attributes of it were dropped, is refused for quarantine.
 
 Sources: https://opentelemetry.io/docs/specs/semconv/gen-ai/ (names), https://opentelemetry.io/docs/specs/otlp/ (form),
 https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/ (sampling),
@@ -46,7 +46,7 @@ REQUEST: Final = "llm.request.type"
 TRACELOOP: Final = "traceloop.span.kind"
 EVENT: Final = "event.name"
 NAMES: Final = (*MODELS, *PROVIDERS, *TIERS, OPERATION, KIND, REQUEST, TRACELOOP, EVENT)
-"""Texts that are read; of all other attributes only the consumer and what may count usage survives."""
+"""Names of texts that are read; of all other attributes only the consumer and numbers that may be usage survive."""
 USAGE: Final = ("gen_ai.usage.", "llm.usage.", "llm.token_count.")
 CALLS: Final = frozenset({
     "chat", "text_completion", "generate_content", "embeddings", "completion", "embedding", "rerank", "LLM", "EMBEDDING",
@@ -57,15 +57,15 @@ SUMS: Final = frozenset({
     "invoke_agent", "create_agent", "invoke_workflow", "execute_tool", "plan", "AGENT", "CHAIN", "TOOL", "RETRIEVER",
     "GUARDRAIL", "EVALUATOR", "PROMPT", "workflow", "task", "agent", "tool",
 })  # fmt: skip
-"""What holds calls, or is none: the usage that it states is that of calls which have spans of their own."""
+"""Kinds of spans that contain calls, or are none: their usage is that of calls with spans of their own."""
 DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 ERROR: Final = 2
-"""STATUS_CODE_ERROR of a span."""
+"""Value of a span's status code for an error (STATUS_CODE_ERROR)."""
 
 
 class Call(msgspec.Struct, forbid_unknown_fields=True):
-    """What is kept of a call. `time`: nanoseconds since 1970.  `sampled`: what the tracestate says of sampling, empty where
-    nothing is missing.  `dropped`: attributes that were dropped.  `within`: the id of a call within this span.
+    """Facts of a call that are kept. `time`: nanoseconds since 1970.  `sampled`: the tracestate's entry on sampling, empty
+    if no trace is missing.  `dropped`: number of attributes that were dropped.  `within`: the id of a call within this span.
     """
 
     source: str
@@ -80,11 +80,11 @@ class Call(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class UnreadableExportError(ValueError):
-    """The body is no export request of OTLP."""
+    """Error of a body that is no export request of OTLP."""
 
 
 def calls_of_traces(body: bytes, *, json: bool, source: str, consumers: Sequence[str]) -> list[bytes]:
-    """What is counted of each span that is a call of a model, as JSON; everything else of the body is dropped.
+    """Return the facts of each span that is a model call, as JSON; drop everything else of the body.
 
     Raises UnreadableExportError.
     """
@@ -111,7 +111,7 @@ def calls_of_traces(body: bytes, *, json: bool, source: str, consumers: Sequence
 
 
 def calls_of_logs(body: bytes, *, json: bool, source: str, consumers: Sequence[str]) -> list[bytes]:
-    """The same of log records: those that state usage, and the event of the conventions that describes a call.
+    """Return the facts of log records that state usage, and of the conventions' event that describes a call, as JSON.
 
     Raises UnreadableExportError.
     """
@@ -134,7 +134,7 @@ def calls_of_logs(body: bytes, *, json: bool, source: str, consumers: Sequence[s
 
 
 def usage(fields: Fields, *, consumers: Sequence[str]) -> TokenUsage:
-    """The usage of a call as `calls_of_traces` and `calls_of_logs` leave it.  Raises RecordError or ValidationError."""
+    """Return the usage of a call from `calls_of_traces` or `calls_of_logs`.  Raises RecordError or ValidationError."""
     call = msgspec.convert(fields, Call)
     if not (call.trace and call.span):
         raise RecordError(Message("trace and span id are missing: nothing else identifies the call"), "span")
@@ -165,18 +165,18 @@ def usage(fields: Fields, *, consumers: Sequence[str]) -> TokenUsage:
 
 
 def identity(trace: str, span: str) -> str:
-    """The id of the record of a call."""
+    """Return the id of a call's record."""
     return f"{trace}-{span}"
 
 
 def is_call(attributes: Mapping[str, Any]) -> bool:
-    """Whether a span with these attributes is a call of a model, or states usage of one."""
+    """Return True if a span with these attributes is a model call, or states the usage of one."""
     kinds = _kinds(attributes)
     return not kinds & SUMS and bool(kinds & CALLS or _states_usage(attributes))
 
 
 def sampled(trace_state: str) -> str:
-    """What a tracestate says of sampling, empty where every trace was kept, or where it says nothing.
+    """Return the tracestate's entry on sampling, "" if every trace was kept, or if it says nothing.
 
     >>> sampled("vendor=1,ot=th:8;rv:aabbccddeeff00"), sampled("ot=th:0"), sampled("ot=p:3"), sampled("")
     ('th:8', '', 'p:3', '')
@@ -192,17 +192,18 @@ def sampled(trace_state: str) -> str:
 
 
 def attributes_of(pairs: Iterable[Any]) -> Fields:
-    """Attributes by name, with nested objects and lists as such; bytes are dropped."""
+    """Return attributes by name, with nested objects and lists as such; bytes are dropped."""
     return {pair.key: _value(pair.value) for pair in pairs}
 
 
 def bytes_as_hex(identity: bytes) -> str:
-    """An id of a binary body; empty where it is missing or all zeros, as OTLP says of an invalid one."""
+    """Return an id of a binary body; "" if it is missing or all zeros, which OTLP calls invalid."""
     return identity.hex() if any(identity) else ""
 
 
 def bytes_as_base64(identity: bytes) -> str:
-    """An id of a JSON body: OTLP writes it as hexadecimal digits, which the reader of JSON takes for base64."""
+    """Return an id of a JSON body: OTLP writes hexadecimal digits, which the JSON reader takes for base64."""
+    # Encoding the misread bytes as base64 again gives the digits back.
     written = b64encode(identity).decode().lower()
     return written if written.strip("0") else ""
 
@@ -235,7 +236,7 @@ def _states_usage(attributes: Mapping[str, Any]) -> bool:
 
 
 def _cut(own: Fields, shared: Fields, consumers: Sequence[str]) -> Fields:
-    """The texts that are read, what may name the consumer, and every number that may count usage."""
+    """Return the texts that are read, the attributes that may name the consumer, and every number that may be usage."""
     texts = {name: own[name] for name in NAMES if isinstance(own.get(name), str)}
     named = {name: given for name in consumers if (given := own.get(name) or shared.get(name))}
     stated = {name: value for name, value in own.items() if name.startswith(USAGE) and isinstance(value, int | float)}
@@ -247,7 +248,7 @@ def _cut(own: Fields, shared: Fields, consumers: Sequence[str]) -> Fields:
 
 
 def _classes(call: Call) -> TokenClasses:
-    """Raises RecordError where the counts of the call are not certain."""
+    """Return the classes of a call.  Raises RecordError if its counts are not certain."""
     kinds = _kinds(call.attributes)
     stated = {name: value for name, value in call.attributes.items() if not isinstance(value, str)}
     counted = token_classes(stated, input_only=bool(kinds & INPUT_ONLY)) if _states_usage(stated) else NOTHING

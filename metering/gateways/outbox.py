@@ -1,11 +1,11 @@
-"""Records of a gateway on its own disk until the platform has them; every worker process of a gateway may write.
+"""Outbox of a gateway: records on its own disk until the platform has them; every worker process may write.
 
-A record is in the outbox when `put` is done, through kill -9 and power loss. It is known by its key. A second record of that
+A record is in the outbox when `put` is done, through kill -9 and power loss. Its key identifies it. A second record of that
 key completes the first while it waits: the same tokens, with the cache or the reasoning that one of them leaves out. If it
 contradicts the first, or adds a cache to it too late, it is sent too, and the platform keeps it in quarantine as a conflict.
-One sender at a time, whichever process holds the lock, packs what waits into the spool and delivers it.
+One sender at a time, the process that holds the lock, packs waiting records into the spool and delivers it.
 
-What the disk does not take stays in memory and is tried again; what a process takes with it when it ends has a number that
+Records that the disk refuses stay in memory and are tried again; records that a process loses when it ends are numbers that
 the platform will miss (`unkept.py`).
 """
 
@@ -60,7 +60,7 @@ _decoder = msgspec.json.Decoder(TokenUsage)
 
 
 class Outbox:
-    """Writes on a thread of its own: records that come together share one commit, and no event loop waits for a disk."""
+    """Writer on a thread of its own: records that come together share one commit, and no event loop waits for a disk."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -73,16 +73,16 @@ class Outbox:
         self._thread.start()
 
     def put(self, key: str, body: bytes) -> Future[None]:
-        """Keep a record; the result is there when it is durable, or the sqlite3.Error that hindered it.
+        """Keep a record; the future completes when it is durable, or fails with the sqlite3.Error that hindered it.
 
-        What was hindered is tried again, as long as this process lives.
+        A hindered record is tried again, as long as this process lives.
         """
         done: Future[None] = Future()
         self._queue.put((key, body, done))
         return done
 
     def close(self) -> None:
-        """Write what was put, and give the file back."""
+        """Write all records that were put, and close the file."""
         self._queue.put(None)
         self._thread.join()
         self._unkept.close()
@@ -99,7 +99,7 @@ class Outbox:
             self._commit(batch)
 
     def _collect(self, batch: list[tuple[str, bytes, Future[None]]]) -> bool:
-        """Wait for what is put; False at the end.  Raises queue.Empty when it is time to try again."""
+        """Collect waiting records; return False at the end.  Raises queue.Empty when it is time to try again."""
         given = self._queue.get(timeout=RETRY_S if self._in_memory else None)
         while given is not None:
             batch.append(given)
@@ -120,7 +120,7 @@ class Outbox:
         self._try_again()
 
     def _hindrance(self, records: Sequence[tuple[str, bytes]]) -> sqlite3.Error | None:
-        """Write records in one transaction; what hindered it, if anything."""
+        """Write records in one transaction; return the error that hindered it, or None."""
         try:
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -156,7 +156,7 @@ class Outbox:
 
 
 def _keep(connection: sqlite3.Connection, key: str, body: bytes) -> None:
-    """Add a record, or complete the one of that key; what contradicts that one is kept beside it."""
+    """Add a record, or complete the one of that key; a contradicting record is kept beside it."""
     row = connection.execute("SELECT body, packed FROM outbox WHERE key = ?", (key,)).fetchone()
     if row is None:
         _insert(connection, key, body)
@@ -174,10 +174,10 @@ def _insert(connection: sqlite3.Connection, key: str, body: bytes) -> None:
 
 
 def _joined(first: bytes, second: bytes) -> bytes | None:
-    """One record of two reports of the same call, None where they contradict each other.
+    """Return one record of two reports of the same call, None if they contradict each other.
 
-    The counts of the cache and of reasoning are parts of the others, which one API reports and another leaves out, as it may
-    any of the optional fields.
+    The counts of the cache and of reasoning are parts of the others, which one API reports and another leaves out, and so
+    are the optional fields.
     """
     one, other = _record(first), _record(second)
     if first == second or not (isinstance(one, TokenUsage) and isinstance(other, TokenUsage)):
@@ -200,23 +200,23 @@ def _joined(first: bytes, second: bytes) -> bytes | None:
 
 
 def _uncached(body: bytes) -> int | None:
-    """Input that is charged in full."""
+    """Return the input that is charged in full, or None."""
     record = _record(body)
     return record.uncached_input_tokens if isinstance(record, TokenUsage) else None
 
 
 def open_outbox(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
-    """The outbox's file; made if it is not there.  Raises OSError, sqlite3.Error."""
+    """Open the outbox's file; make it if it is not there.  Raises OSError, sqlite3.Error."""
     connection = open_state(path, check_same_thread=check_same_thread)
     connection.executescript(SCHEMA)
     return connection
 
 
 def pack(connection: sqlite3.Connection, spool: Spool, *, now: float, settle_s: float = SETTLE_S) -> int:
-    """Put what has waited for `settle_s` into one body of the spool, in one transaction; how many records that were.
+    """Put records that waited for `settle_s` into one body of the spool, in one transaction; return their number.
 
     They are numbered here and not when they are put: a record that is reported again takes no second number. Their keys are
-    remembered for an hour, so that what is reported late is not sent again.  Raises SpoolFullError.
+    remembered for an hour, so that a late report is not sent again.  Raises SpoolFullError.
     """
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -237,7 +237,7 @@ def pack(connection: sqlite3.Connection, spool: Spool, *, now: float, settle_s: 
 def _skip_lost(
     connection: sqlite3.Connection, numbering: Numbering, numbered: Sequence[TokenUsage | msgspec.Raw]
 ) -> None:
-    """Leave out the numbers of lost records, after these: between two that arrive, the platform misses them."""
+    """Skip the numbers of lost records after these: between two that arrive, the platform misses them."""
     (count,) = connection.execute("SELECT coalesce(sum(records), 0) FROM lost WHERE NOT numbered").fetchone()
     sources = [record.source for record in numbered if isinstance(record, TokenUsage)]
     if count and sources:
@@ -246,7 +246,7 @@ def _skip_lost(
 
 
 def collect_lost(connection: sqlite3.Connection, folder: Path) -> None:
-    """Take over what processes that ended say of records that no disk kept."""
+    """Take over the numbers of lost records that ended processes left."""
     with left_behind(folder) as found:
         for path, count in found:
             if count:
@@ -257,7 +257,7 @@ def collect_lost(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def _record(body: bytes) -> TokenUsage | msgspec.Raw:
-    """What was put: a record, or what could not be understood, as it is."""
+    """Decode a record; return one that could not be understood as it is."""
     try:
         return _decoder.decode(body)
     except (msgspec.DecodeError, RecordError):
@@ -265,15 +265,15 @@ def _record(body: bytes) -> TokenUsage | msgspec.Raw:
 
 
 def waiting(connection: sqlite3.Connection) -> int:
-    """Records that are not packed yet."""
+    """Return the number of records that are not packed yet."""
     (count,) = connection.execute("SELECT count(*) FROM outbox WHERE NOT packed").fetchone()
     return int(count)
 
 
 class Sender:
-    """Takes an outbox to the platform; as long as another process does that, it waits for its turn.
+    """Sender of an outbox to the platform; while another process sends, it waits for its turn.
 
-    With a `source`, it reports once a minute that this one is watched, after everything that was in the outbox by then.
+    With a `source`, it reports once a minute that the source is watched, after all records that were in the outbox by then.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class Sender:
             stop.wait(turn_s)
 
     def run_once(self, *, seconds: float) -> bool:
-        """Send what is there, for so long at most; True if nothing is left.  Raises SpoolFullError."""
+        """Send all records, for at most `seconds`; return True if none is left.  Raises SpoolFullError."""
         with self._open() as (connection, spool, delivery):
             collect_lost(connection, self._folder)
             while pack(connection, spool, now=time.time(), settle_s=0):
@@ -309,7 +309,7 @@ class Sender:
         return done
 
     def _turn(self, connection: sqlite3.Connection, spool: Spool, delivery: Delivery, idle_s: float) -> float:
-        """One body packed and one delivered; how long to wait until the next turn (s)."""
+        """Pack one body and deliver one; return the seconds until the next turn."""
         packed, now = 0, time.time()
         try:
             collect_lost(connection, self._folder)
@@ -328,7 +328,7 @@ class Sender:
         return attempt.wait_s or (0.0 if packed else idle_s)
 
     def _watched(self, connection: sqlite3.Connection, spool: Spool, until: float) -> None:
-        """Report, if it is time, that everything until then is sent; nothing older may wait.  Raises SpoolFullError."""
+        """Report, if it is due, that all records until then are sent; none older may wait.  Raises SpoolFullError."""
         if not self._source or until < self._next_watermark:
             return
         with connection:
@@ -344,5 +344,5 @@ class Sender:
 
 
 def sole_sender(folder: Path) -> AbstractContextManager[bool]:
-    """Whether nobody else sends from this outbox; if so, nobody else begins to until the block ends."""
+    """Take the lock of this outbox's sender until the block ends; yield False if another process has it."""
     return locked(folder / "sender.lock")

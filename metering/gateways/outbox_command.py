@@ -1,4 +1,4 @@
-"""`python -m metering outbox`: send what the LiteLLM callback wrote, where the proxy itself is not to send."""
+"""Command `python -m metering outbox`: sends what the LiteLLM callback wrote, if the proxy itself is not to send."""
 
 import argparse
 import sqlite3
@@ -18,7 +18,7 @@ from metering.gateways.outbox import Sender, sole_sender
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line."""
+    """Add the options of the command."""
     parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="the folder of SUANPAN_OUTBOX")
     add_platform_options(parser, required=True)
     parser.add_argument("--source", default="", help="that of SUANPAN_SOURCE: report each minute that it is watched")
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send; 2 where something is wrong from the start, 3 where not everything could be delivered."""
+    """Send; return 2 if the options are wrong, 3 if not everything could be delivered."""
     log_to_stderr()
     token = token_of(options.token_file)
     sender = Sender(options.state, endpoint=options.endpoint, source=options.source, token=token)

@@ -1,7 +1,7 @@
-"""Record by record from the bytes of a gateway to `TokenUsage`: read, cut down to known fields, understand.
+"""Translation of a gateway's bytes to `TokenUsage`, record by record: decode, reduce to known fields, interpret.
 
-The cut comes before the understanding. A record that cannot be understood is kept in quarantine as it was cut, and an
-error can only show what is left of it; a record that cannot even be read is kept as its length and hash.
+The reduction comes before the interpretation. A record that cannot be interpreted is quarantined in its reduced form, and an
+error can only show what is left of it; a record that cannot even be decoded is kept as its length and hash.
 """
 
 import json
@@ -27,27 +27,27 @@ from metering.records import (
 )
 
 MAX_KEPT_TEXT: Final = 512
-"""Longest text that survives the cut; identifiers and names are shorter, prompts mostly are not."""
+"""Longest text that survives the reduction; identifiers and names are shorter, prompts mostly are not."""
 
 CLIENT_LEFT: Final = 499
 Fields = dict[str, Any]
 
 
 class UndatedUsage(TokenUsage, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Usage whose sender gave no time: `time` is when it arrived first.
+    """Usage without a time from its sender: `time` is its first arrival.
 
-    A second sending arrives at another time and must still be a duplicate, so the time is no part of the content. It
-    needs no look into the ledger: the first record stays with its own time, as the first of a key always does.
+    A second sending arrives at another time and must still be a duplicate, so the time is no part of the content. The ledger
+    needs no lookup for that: the first record of a key stays, with its own time.
     """
 
     @property
     def content(self) -> Content:
-        """All but the time."""
+        """Return the content without the time."""
         return (None, *super().content[1:])
 
 
 class Translated(msgspec.Struct, frozen=True):
-    """What came out of one body: (place, record, redacted bytes) of the good records, and the rejected ones."""
+    """Result of translating one body: (index, record, redacted bytes) of valid records, and rejected ones."""
 
     records: list[tuple[int, TokenUsage, bytes]]
     rejected: list[Rejected]
@@ -72,18 +72,18 @@ def translate(
 
 
 def unreadable(raw: bytes) -> bytes:
-    """What quarantine keeps of a record that cannot be read: enough to recognise it, nothing to read in it."""
+    """Return what quarantine keeps of an undecodable record: length and hash identify it and reveal nothing."""
     digest = blake2b(raw, digest_size=16).hexdigest()
     return msgspec.json.encode({"unreadable": {"bytes": len(raw), "blake2b": digest}})
 
 
 def scalars(fields: Mapping[str, Any], names: Sequence[str]) -> Fields:
-    """The named fields that hold numbers, flags or short texts; all else is dropped, whatever it is."""
+    """Return the named fields that hold numbers, flags or short texts; drop all others."""
     return {name: fields[name] for name in names if name in fields and _is_short(fields[name])}
 
 
 def usage_of(fields: Fields, *, now: datetime) -> TokenUsage:
-    """The record of these fields; without a `time` it is dated `now` and says so.  Raises RecordError."""
+    """Return the record of these fields; without a `time` it is dated `now` and marked so.  Raises RecordError."""
     time = fields.get("time")
     if time is not None:
         if not isinstance(time, str):
@@ -96,7 +96,7 @@ def usage_of(fields: Fields, *, now: datetime) -> TokenUsage:
 
 
 def failed(status: str | None) -> bool:
-    """Whether a status means that the request was refused or failed; a client that left (499) may have used tokens.
+    """Return True if a status means that the request was refused or failed; a client that left (499) may have used tokens.
 
     >>> [failed(status) for status in ("200", "429", "503", "499", "0", "failure", None)]
     [False, True, True, False, False, True, False]
@@ -107,7 +107,7 @@ def failed(status: str | None) -> bool:
 
 
 def whole(fields: Mapping[str, Any], name: str) -> int | None:
-    """A count as a number or as digits, None where it is absent or null.  Raises RecordError for anything else."""
+    """Return a count given as a number or as digits, None if absent or null.  Raises RecordError for anything else."""
     value = fields.get(name)
     if value is None:
         return None
@@ -124,7 +124,7 @@ def whole(fields: Mapping[str, Any], name: str) -> int | None:
 
 
 def text(fields: Mapping[str, Any], name: str) -> str | None:
-    """A text that is not empty, or None; a number counts as its digits.  Raises RecordError for anything else."""
+    """Return a text that is not empty, or None; a number counts as its digits.  Raises RecordError for anything else."""
     value = fields.get(name)
     if value is None or value == "":
         return None
@@ -136,7 +136,7 @@ def text(fields: Mapping[str, Any], name: str) -> str | None:
 
 
 def required(fields: Mapping[str, Any], name: str) -> str:
-    """A text that must be there.  Raises RecordError."""
+    """Return a text that must be there.  Raises RecordError."""
     value = text(fields, name)
     if value is None:
         raise RecordError(Message(
@@ -146,7 +146,7 @@ def required(fields: Mapping[str, Any], name: str) -> str:
 
 
 def from_epoch(seconds: float, name: str) -> str:
-    """The instant of so many seconds since 1970, in RFC 3339.  Raises RecordError.
+    """Return the instant of so many seconds since 1970, in RFC 3339.  Raises RecordError.
 
     >>> from_epoch(1795209030.350369, "startTime")
     '2026-11-20T21:10:30.350369+00:00'
@@ -160,7 +160,7 @@ def from_epoch(seconds: float, name: str) -> str:
 
 
 def _kept(fields: Fields) -> bytes:
-    """What quarantine keeps; half a character stays the escape as which it came."""
+    """Encode the fields for quarantine; half of a surrogate pair stays an escape."""
     try:
         return msgspec.json.encode(fields)
     except UnicodeEncodeError:
@@ -168,7 +168,7 @@ def _kept(fields: Fields) -> bytes:
 
 
 def _object(raw: bytes | msgspec.Raw) -> Fields:
-    """Also with NaN or half a character, most of which is in content that is thrown away."""
+    """Decode a JSON object, also with NaN or half a surrogate pair, which mostly are in dropped content."""
     fields = tolerant(bytes(raw))
     if not isinstance(fields, dict):
         raise RecordError(Message("a record must be a JSON object"))

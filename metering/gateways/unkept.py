@@ -1,9 +1,10 @@
-"""How many records a process has that its disk did not take, in a file that was made while there was room.
+"""Number of records that a process could not write to disk, in a file that was made while there was room.
 
-The number is overwritten in place, for which a full disk has room. The file belongs to its process, by a lock, as long as
-that lives; what it says afterwards is lost, and the sender leaves so many numbers out, which the platform misses.
+The number is overwritten in place, for which a full disk has room. The file belongs to its process, by a lock, for its
+lifetime; the number left in it afterwards is of lost records, and the sender skips as many sequence numbers, which the
+platform then misses.
 
-File systems that copy on write (btrfs, ZFS) need room even for that; there the log alone names what was lost.
+File systems that copy on write (btrfs, ZFS) need room even for that; there only the log names lost records.
 """
 
 import fcntl
@@ -18,7 +19,7 @@ BYTES: Final = 8
 
 
 class Unkept:
-    """The number of one process."""
+    """File with the number of one process."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"unkept-{uuid4().hex}"
@@ -28,14 +29,14 @@ class Unkept:
         self.set(0)
 
     def set(self, count: int) -> None:
-        """So many records are in memory only; durable when this returns.  Raises OSError."""
+        """Note that `count` records are in memory only; durable when this returns.  Raises OSError."""
         if count != self._count:
             os.pwrite(self._file, count.to_bytes(BYTES, "big"), 0)
             os.fsync(self._file)
             self._count = count
 
     def close(self) -> None:
-        """Give the number up; while it is not zero its file stays, for the sender."""
+        """Close the file; delete it if the number is zero, else leave it to the sender."""
         if not self._count:
             self._path.unlink(missing_ok=True)
         os.close(self._file)
@@ -43,7 +44,7 @@ class Unkept:
 
 @contextmanager
 def left_behind(folder: Path) -> Iterator[list[tuple[Path, int]]]:
-    """The files of processes that ended, with their numbers; nobody else counts them until the block ends."""
+    """Yield the files of processes that ended, with their numbers, locked until the block ends."""
     found: list[tuple[Path, int]] = []
     files: list[int] = []
     try:

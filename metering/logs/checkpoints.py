@@ -1,8 +1,8 @@
-"""How far each file was read, what was counted, and the lines that could not be read: in the caller's transaction.
+"""Checkpoints of files, counters, and lines that could not be read: in the caller's transaction.
 
 A file is found again by device and inode, or, when it was copied, moved or compressed meanwhile, by its first line; both
-only count if what stands just before the checkpoint is still the same. Should a file be taken for a new one all the same,
-it is read once more, and the platform knows its records.
+only count if the bytes just before the checkpoint are still the same. A file that is taken for a new one all the same is
+read once more, and the platform knows its records.
 """
 
 import os
@@ -34,7 +34,7 @@ MAX_REJECTED_LINE: Final = 64 << 10
 
 @dataclass(frozen=True)
 class RejectedLine:
-    """A line that could not be read: where it stood, why, and itself (shortened). `id`: of the record that it is not."""
+    """Line that could not be read: its place, the reason, and its bytes (shortened). `id`: of the missing record."""
 
     file: str
     offset: int
@@ -43,14 +43,14 @@ class RejectedLine:
     line: bytes = field(default=b"", repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """For the reject file."""
+        """Return the line's entry for the reject file."""
         shown = self.line[:MAX_REJECTED_LINE].decode("utf-8", "backslashreplace").rstrip("\r\n")
         return {"file": self.file, "offset": self.offset, "id": self.id, "reason": self.reason, "line": shown}
 
 
 @dataclass
 class Checkpoint:
-    """How far a file was read. `chain`: hash of all that was read; `context`: of its container; `stamp`: if finished."""
+    """Position in a file. `chain`: hash of all that was read; `context`: of its container; `stamp`: if finished."""
 
     id: int = 0
     head: bytes = b""
@@ -61,7 +61,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The reader's own part of its state file; every method leaves the commit to the caller."""
+    """Tables of the log reader in its state file; every method leaves the commit to the caller."""
 
     def __init__(self, connection: sqlite3.Connection, rejected: Path | None) -> None:
         self._connection = connection
@@ -69,7 +69,7 @@ class Checkpoints:
         connection.executescript(SCHEMA)
 
     def settle(self, **settings: str) -> float:
-        """Note what this state is for.  Returns when it began (s since 1970); raises RecordError if it was for another."""
+        """Note the settings of this state; return when it began (s since 1970).  Raises RecordError for other settings."""
         for name, value in settings.items():
             known = self._setting(name, value)
             if known != value:
@@ -77,7 +77,7 @@ class Checkpoints:
         return float(self._setting("began_at", repr(time.time())))
 
     def of(self, file: LogFile) -> Checkpoint | None:
-        """Where to go on in a file, None while it has no first line."""
+        """Return the checkpoint of a file, None while the file has no first line."""
         device, inode = file.key
         found = self._select("device = ? AND inode = ?", device, inode)
         if found:
@@ -94,7 +94,7 @@ class Checkpoints:
         return self._added(file, Checkpoint(head=head))
 
     def of_table(self, name: str) -> Checkpoint:
-        """Where to go on in a table, which is known by the name of its database; `read_until` is a key."""
+        """Return the checkpoint of a table, by the name of its database; `read_until` is a key."""
         head = f"table:{name}".encode()
         known = self._select("head = ?", head)
         if known:
@@ -106,11 +106,11 @@ class Checkpoints:
         return Checkpoint(id=added.lastrowid or 0, head=head)
 
     def save_table(self, checkpoint: Checkpoint) -> None:
-        """Note up to which key a table was read."""
+        """Save up to which key a table was read."""
         self._connection.execute("UPDATE log_file SET read_until = ? WHERE id = ?", (checkpoint.read_until, checkpoint.id))
 
     def save(self, file: LogFile, checkpoint: Checkpoint) -> None:
-        """Note how far the file was read."""
+        """Save how far the file was read."""
         self._connection.execute(
             "UPDATE log_file SET path = ?, read_until = ?, window = ?, chain = ?, context = ?, stamp = ? WHERE id = ?",
             (file.name, checkpoint.read_until, file.window(checkpoint.read_until) or b"", checkpoint.chain,
@@ -127,7 +127,7 @@ class Checkpoints:
                 )
 
     def counts(self) -> Mapping[str, int]:
-        """What was counted since this state began."""
+        """Return the counters since this state began."""
         return dict(self._connection.execute("SELECT name, number FROM log_count").fetchall())
 
     def reject(self, lines: list[RejectedLine]) -> None:

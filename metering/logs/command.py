@@ -1,4 +1,4 @@
-"""`python -m metering tokens`: token usage from a gateway's log to the platform, or into a usage file."""
+"""Command `python -m metering tokens`: reports token usage from a gateway's log, or writes a usage file."""
 
 import argparse
 import csv
@@ -32,15 +32,15 @@ COLUMNS: Final = (
     "output_tokens", "reasoning_output_tokens",
 )  # fmt: skip
 OPTIONAL: Final = (*DETAILS, "tags")
-"""Columns of a usage file that it has if one of its records states them."""
+"""Columns that a usage file has only if one of its records states them."""
 TABLE_NAMES: Final = {"one-api": "logs", "new-api": "logs", "litellm-spend": "LiteLLM_SpendLogs"}
 ROTATED_BEFORE_S: Final = 60.0
-"""A log that was rotated away so shortly before the first start is read all the same: clocks and stamps differ."""
+"""Time before the first start within which a rotated log is still read: clocks and time stamps differ."""
 log = logging.getLogger("metering.tokens")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line."""
+    """Add the options of the command."""
     parser.add_argument(
         "files", metavar="FILE", nargs="+",
         help="log files with the rotated ones beside them, directories, an SQLite file, or - for standard input",
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, report, and print what was read; one line on stderr and 2 where something is wrong from the start."""
+    """Read, report, and print the counts; return 2 after one line on stderr if the options are wrong."""
     log_to_stderr()
     try:
         _check(options)
@@ -81,10 +81,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 class CsvSink:
-    """Records as rows of a usage file; what is incomplete is printed on stderr, for a file has no place for it.
+    """Sink that writes records as rows of a usage file, and incomplete ones to stderr: a file has no place for them.
 
-    Requests that were paid by the call are counted at the end. Rows wait in a file until all are known, for the columns of
-    the usage file are those that a record states.
+    Requests that were paid by the call are counted at the end. Rows wait in a temporary file until all are known, since the
+    usage file has only the columns that a record states.
     """
 
     def __init__(self, rows: IO[str]) -> None:
@@ -93,7 +93,7 @@ class CsvSink:
         self._stated: set[str] = set()
 
     def put(self, records: list[LogRecord]) -> None:
-        """Add them."""
+        """Add the records as rows."""
         for item in records:
             if isinstance(item, TokenUsage):
                 tags = msgspec.json.encode(item.tags).decode() if item.tags else None
@@ -155,7 +155,7 @@ def _to_file(options: argparse.Namespace, translate: Translate) -> int:
 
 
 def _without_guesses(translate: Translate) -> Translate:
-    """The same, but for what the gateway guessed: a usage file has no column that says so, and would make it a count."""
+    """Return the translation without estimates: a usage file has no column to mark them, and would make them counts."""
 
     def counted(fields: Mapping[str, Any], derived_id: str) -> list[LogRecord]:
         return [
@@ -203,11 +203,11 @@ def _follower(
 def heartbeat(
     connection: sqlite3.Connection, spool: Spool, agent: str, source: str
 ) -> Callable[[datetime], None]:
-    """Reports once a minute that the log was read to its end, so that silence of the gateway is not taken for a gap."""
+    """Return a function that reports once a minute that the log was read to its end: silence is then no gap."""
     due = 0.0
 
     def beat(watched_until: datetime) -> None:
-        """Report, if it is time; with a full spool the next minute does."""
+        """Report if it is due; after a full spool the next minute tries again."""
         nonlocal due
         if time.monotonic() < due:
             return
@@ -222,7 +222,7 @@ def heartbeat(
 
 
 def _read(options: argparse.Namespace, follower: Follower, at_end: Callable[[datetime], None]) -> None:
-    """Read once, or until somebody asks to stop."""
+    """Read once, or until SIGTERM."""
     if options.follow:
         follower.follow(stop_on_signal(), poll_s=options.poll_seconds, at_end=at_end)
     else:
@@ -230,7 +230,7 @@ def _read(options: argparse.Namespace, follower: Follower, at_end: Callable[[dat
 
 
 def _report(counts: Mapping[str, int], follower: Follower, *, once: bool) -> int:
-    """Say what was read; 3 if somebody has to look at something, as where a run that ends found no usage at all."""
+    """Print what was read; return 3 if a person must look, as when a run that ends found no usage at all."""
     shown = {"records": "records", "without_usage": "lines without usage", "incomplete": "requests without counts",
              "paid_by_call": "requests paid by the call", "rejected": "bad lines",
              "rejected_not_kept": "bad lines that were not kept"}  # fmt: skip

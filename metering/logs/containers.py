@@ -1,7 +1,7 @@
-"""PURE: how a file holds its records. Bytes are cut into frames (a line, an object, a row), frames are opened into fields.
+"""PURE: containers of records: bytes are cut into frames (a line, an object, a row), frames are opened into fields.
 
-A frame is cut only when it is whole: what is still being written waits for its end. A frame that cannot be opened is its
-own loss and nobody else's.
+A frame is cut only when it is whole: one that is still being written waits for its end. A frame that cannot be opened does
+not affect any other.
 """
 
 import csv
@@ -18,7 +18,8 @@ from metering.record_checks import RecordError
 
 Fields = Mapping[str, Any]
 MAX_FRAME_BYTES: Final = 32 << 20
-"""A longer line is skipped as one bad line; MySQL writes INSERT statements of at most max_allowed_packet, often 16 MB."""
+"""Longest frame; a longer line is skipped as one bad line. MySQL writes INSERT statements of at most max_allowed_packet,
+often 16 MB."""
 
 _CRI: Final = re.compile(rb"\d{4}-\S+ (stdout|stderr) (?:(P)(?::\S*)?|\S+) ")
 _DOCKER: Final = b'{"log":'
@@ -27,38 +28,38 @@ _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
 
 
 class NoRecordError(RecordError):
-    """Text that nobody would take for a record, such as what a program prints when it starts."""
+    """Error of text that is no record at all, such as what a program prints when it starts."""
 
     code = "no_record"
 
 
 class Container(ABC):
-    """One way of holding records. `context` is what a reader that starts in the middle has to know of the beginning."""
+    """Format of a file that holds records. `context`: facts of the file's beginning that a reader in the middle needs."""
 
     def __init__(self, context: str = "") -> None:
         self.context = context
 
     def frame_end(self, data: bytes, start: int) -> int:
-        """Where the frame that begins at `start` ends, or -1 while its end is not there yet."""
+        """Return the end of the frame that begins at `start`, or -1 while the frame is not complete."""
         return data.find(b"\n", start) + 1 or -1
 
     @abstractmethod
     def open(self, frame: bytes) -> Iterator[Fields]:
-        """The records of a frame.  Raises RecordError."""
+        """Yield the records of a frame.  Raises RecordError."""
 
     def is_whole(self, tail: bytes) -> bool:
-        """Whether what is at the end of a file without a line's end is a whole frame all the same."""
+        """Return True if the end of a file, without a line's end, is a whole frame all the same."""
         return False
 
 
 class JsonLines(Container):
-    """One object a line, as the gateway wrote it or as a container runtime (CRI, Docker) wrapped what it printed.
+    """Lines of one object each, as the gateway wrote them or as a container runtime (CRI, Docker) wrapped its output.
 
-    A runtime cuts a long line into parts. They are one frame, with what was printed to stderr between them.
+    A runtime cuts a long line into parts. The parts are one frame, with lines of stderr between them.
     """
 
     def frame_end(self, data: bytes, start: int) -> int:
-        """After the line; where a runtime cut it, after its last part."""
+        """Return the end of the line; of a line that a runtime cut, the end of its last part."""
         end = super().frame_end(data, start)
         if end < 0 or not (data.startswith(_DOCKER, start) or _CRI.match(data, start)):
             return end
@@ -69,7 +70,7 @@ class JsonLines(Container):
         return -1 if goes_on else end
 
     def open(self, frame: bytes) -> Iterator[Fields]:
-        """The object of the line; nothing of a line that a container printed to stderr, where CRI wrapped it."""
+        """Yield the object of the line; none of a line that CRI marked as printed to stderr."""
         parts = b""
         for line in frame.split(b"\n"):
             stream, text, goes_on = _unwrapped(line)
@@ -81,7 +82,7 @@ class JsonLines(Container):
             yield _object(parts)
 
     def is_whole(self, tail: bytes) -> bool:
-        """An object that is closed cannot go on."""
+        """Return True if the tail is an object that is closed, and so cannot go on."""
         try:
             return bool(tail.strip()) and bool(_object(tail))
         except RecordError:
@@ -89,10 +90,10 @@ class JsonLines(Container):
 
 
 class JsonArray(Container):
-    """An array of objects, however it is laid out; cut at the braces, so it is never in memory as a whole."""
+    """Array of objects in any layout; cut at the braces, so it is never in memory as a whole."""
 
     def frame_end(self, data: bytes, start: int) -> int:
-        """After the closing brace of the next object, with all that is before it."""
+        """Return the end of the next object's closing brace; the frame includes all bytes before the object."""
         depth = 0
         for found in _STRUCTURE.finditer(data, start):
             brace = found.group()
@@ -105,12 +106,12 @@ class JsonArray(Container):
         return -1
 
     def open(self, frame: bytes) -> Iterator[Fields]:
-        """The object between the separators; after the last one there is none."""
+        """Yield the object between the separators; none after the last one."""
         if b"{" in frame:
             yield _object(frame[frame.find(b"{") :])
 
     def is_whole(self, tail: bytes) -> bool:
-        """Only the closing bracket is left."""
+        """Return True if only the closing bracket is left."""
         return not tail.strip(b" \t\r\n,[]")
 
 
@@ -118,7 +119,7 @@ class Csv(Container):
     """Rows under a header; a cell in quotes may go over lines."""
 
     def frame_end(self, data: bytes, start: int) -> int:
-        """The first line's end outside of quotes."""
+        """Return the first line's end outside of quotes."""
         end, quotes = start, 0
         while (found := data.find(b"\n", end)) >= 0:
             quotes += data.count(b'"', end, found)
@@ -128,7 +129,7 @@ class Csv(Container):
         return -1
 
     def open(self, frame: bytes) -> Iterator[Fields]:
-        """The row as {column: text}; the header itself gives nothing."""
+        """Yield the row as {column: text}; the header yields nothing."""
         row = _row(frame)
         if not self.context:
             self.context = msgspec.json.encode([name.strip() for name in row]).decode()
@@ -140,14 +141,14 @@ class Csv(Container):
 
 
 class SqlDump(Container):
-    """What mysqldump and mariadb-dump write: the rows of the INSERT statements of one table."""
+    """Dump of mysqldump or mariadb-dump: the rows of the INSERT statements of one table."""
 
     def __init__(self, table: str, context: str = "") -> None:
         super().__init__(context)
         self._table = table
 
     def frame_end(self, data: bytes, start: int) -> int:
-        """After the statement: the dumps write a line's end within a text as two characters, never as itself."""
+        """Return the end of the statement: dumps write a line's end within a text as two characters, never as itself."""
         end = super().frame_end(data, start)
         if end > 0 and (data.startswith(b"--", start) or not data[start:end].strip()):
             return end
@@ -156,7 +157,7 @@ class SqlDump(Container):
         return end
 
     def open(self, frame: bytes) -> Iterator[Fields]:
-        """The rows of an INSERT; the columns are known from the statement or from the table's creation before it."""
+        """Yield the rows of an INSERT; the columns are known from it or from the table's creation before it."""
         statement = frame.decode("utf-8", "replace")
         kind = statement.lstrip()[:12].upper()
         if kind == "CREATE TABLE":
@@ -167,7 +168,7 @@ class SqlDump(Container):
 
 
 def container_of(head: bytes, *, table: str = "", context: str = "") -> Container:
-    """The container that a file begins like. `table`: the name of the exported table; of a log only JSON is read."""
+    """Return the container for a file's beginning. `table`: name of the exported table; a log ("") may only be JSON."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:1] == b"[":
         return JsonArray(context)
@@ -179,7 +180,7 @@ def container_of(head: bytes, *, table: str = "", context: str = "") -> Containe
 
 
 def _unwrapped(line: bytes) -> tuple[str, bytes, bool]:
-    """The stream of a wrapped line, what was printed, and whether the next line of that stream goes on with it.
+    """Return the stream of a wrapped line, its text, and True if the next line of that stream goes on with the text.
 
     Source: kubernetes CRI logging (tag P); moby daemon/logger/copier.go (defaultBufSize).
     """

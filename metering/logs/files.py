@@ -1,4 +1,4 @@
-"""A log file by what it holds, not by its name: names move when a log is rotated, content does not."""
+"""Log files by content, not by name: names move when a log is rotated, content does not."""
 
 import glob
 import gzip
@@ -16,9 +16,9 @@ GZIP: Final = b"\x1f\x8b"
 
 
 class LogFile:
-    """An open file, plain or gzip; offsets count the bytes of the content. It stays readable when its name is gone.
+    """Open file, plain or gzip; offsets count the bytes of the content. It stays readable when its name is gone.
 
-    `finished`: nobody waits for more, so a first line without its end is taken as it is.
+    `finished`: no more content will come, so a first line without its end is complete.
     """
 
     def __init__(self, path: Path, *, finished: bool = False) -> None:
@@ -31,23 +31,23 @@ class LogFile:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Device and inode."""
+        """Return device and inode."""
         status = os.fstat(self._raw.fileno())
         return status.st_dev, status.st_ino
 
     @property
     def stamp(self) -> str:
-        """Changes whenever the file changes."""
+        """Return a text that changes whenever the file changes: size and time."""
         status = os.fstat(self._raw.fileno())
         return f"{status.st_size}:{status.st_mtime_ns}"
 
     @property
     def is_unlinked(self) -> bool:
-        """Whether no name leads to it any more."""
+        """Return True if no name leads to the file any more."""
         return os.fstat(self._raw.fileno()).st_nlink == 0
 
     def read(self, offset: int, size: int) -> bytes:
-        """At most so many bytes of the content; a gzip file that is cut short or damaged ends there, and is `broken`."""
+        """Return at most `size` bytes of the content; a truncated or damaged gzip file ends there, and is `broken`."""
         if not self.compressed:
             return _pread(self._raw.fileno(), offset, size)
         if self._unpacked is None or self._unpacked.start > offset:
@@ -59,7 +59,7 @@ class LogFile:
         return content
 
     def head(self) -> bytes:
-        """Hash of the first line, or nothing while that is not there yet."""
+        """Return the hash of the first line, or b"" while the line is not complete."""
         start = self.read(0, HEAD_BYTES)
         line, end, _ = start.partition(b"\n")
         if not start or (not end and len(start) < HEAD_BYTES and not self._finished and not start.startswith(b"[")):
@@ -67,18 +67,18 @@ class LogFile:
         return blake2b(line, digest_size=16).digest()
 
     def window(self, offset: int) -> bytes | None:
-        """Hash of what stands just before an offset, or None if the content is not that long."""
+        """Return the hash of the bytes just before an offset, or None if the content is not that long."""
         start = max(0, offset - WINDOW_BYTES)
         content = self.read(start, offset - start)
         return blake2b(content, digest_size=16).digest() if len(content) == offset - start else None
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._raw.close()
 
 
 class Unpacked:
-    """The content of a gzip file, unpacked forward once; what was read last is kept, to be read again."""
+    """Content of a gzip file, unpacked forward once; the bytes that were read last are kept, to be read again."""
 
     def __init__(self, raw: BinaryIO) -> None:
         raw.seek(0)
@@ -88,7 +88,7 @@ class Unpacked:
         self.broken = ""
 
     def read(self, offset: int, size: int) -> bytes:
-        """At most so many bytes from an offset that is not before `start`."""
+        """Return at most `size` bytes from an offset that is not before `start`."""
         while not self.broken and self.start + len(self._kept) < offset + size:
             try:
                 more = self._gzip.read1(1 << 20)
@@ -103,7 +103,7 @@ class Unpacked:
 
 
 class Stream:
-    """Standard input: it is read forward only, and what was read is not kept."""
+    """Standard input, which is read forward only; bytes that were read are not kept."""
 
     name = "-"
 
@@ -114,7 +114,7 @@ class Stream:
         self.ended = False
 
     def read(self, offset: int, size: int) -> bytes:
-        """What has come since that offset; waits for something new unless there is more than what was asked before."""
+        """Return the bytes since that offset; wait for new ones unless more than the previously returned bytes are there."""
         self._buffer, self._start = self._buffer[offset - self._start :], offset
         if len(self._buffer) < size and not self.ended:
             more = os.read(self._descriptor, 1 << 20)
@@ -124,10 +124,10 @@ class Stream:
 
 
 def log_paths(given: Iterable[Path], *, pattern: str = "*", since: float) -> Iterator[Path]:
-    """The files to read: those given, all of a directory, and the rotated brothers of a file that changed after `since`.
+    """Yield the files to read: those given, all of a directory, and rotated siblings that changed after `since`.
 
-    A brother's name begins with that of the file: `access.log.1`, `access.log-20261101.gz`. Older ones are history that
-    nobody asked for; their own name, or that of their directory, asks for them.
+    A sibling's name begins with that of the file: `access.log.1`, `access.log-20261101.gz`. Older siblings are history, and
+    are read only if their own name, or that of their directory, is given.
     """
     for path in given:
         if path.is_dir():

@@ -1,4 +1,4 @@
-"""Finds the files again and again, reads each as far as it goes, and waits while the spool is full."""
+"""Loop over the log files: finds them again and again, reads each to its end, and waits while the spool is full."""
 
 import logging
 import sys
@@ -21,11 +21,11 @@ MISSING: Final = "no such file or directory"
 
 
 class Follower:
-    """Reads what it is given: once with `read_all`, or on and on with `follow`.
+    """Reader of the given files: once with `read_all`, or on and on with `follow`.
 
     Files stay open while they have a name, and until they are read to their end when they lost it: a log that is rotated
-    away and deleted is read to its last line. `since`: rotated files that changed before it (s since 1970) are left alone.
-    `once`: the files are not waited for; of an exported table, the last line needs no line's end.
+    away and deleted is read to its last line. `since`: rotated files that changed before it (s since 1970) are not read.
+    `once`: no more content is awaited; the last line of an exported table needs no line's end.
     """
 
     def __init__(
@@ -42,15 +42,16 @@ class Follower:
         self._pause = threading.Event()
 
     def read_all(self) -> None:
-        """Read everything that is there now."""
+        """Read all present content."""
         if not self._read_stream():
             while self.look():
                 pass
             self.close()
 
     def follow(self, stop: threading.Event, *, poll_s: float, at_end: Callable[[datetime], None]) -> None:
-        """Read until `stop` is set, looking for more every `poll_s` seconds; `at_end` with the time at which there was
-        nothing more, unless there is a file that cannot be read.
+        """Read until `stop` is set, looking for more every `poll_s` seconds.
+
+        Whenever all is read, call `at_end` with the time at which the look began, unless a file cannot be read.
         """
         self._pause = stop
         if self._read_stream():
@@ -64,7 +65,7 @@ class Follower:
         self.close()
 
     def look(self) -> bool:
-        """Look at every file once, and read on where there is more; False if there was nothing."""
+        """Look at every file once, and read on where there is more; return False if there was nothing."""
         self._find()
         moved, exported = False, self._once and bool(self._reader.table)
         for key, file in list(self._open.items()):
@@ -81,11 +82,11 @@ class Follower:
         return moved
 
     def problems(self) -> list[str]:
-        """What somebody has to look at."""
+        """Return the problems that a person must look at."""
         return [f"{name}: {problem}" for name, problem in sorted(self._problems.items())]
 
     def close(self) -> None:
-        """Give the files back."""
+        """Close all files."""
         for key in list(self._open):
             self._forget(key)
 
@@ -114,7 +115,7 @@ class Follower:
         return [path for path in paths if path.is_file() and is_sqlite(path)]
 
     def _read_stream(self) -> bool:
-        """Read standard input to its end, if that is what is given."""
+        """Read standard input to its end if it is given; return True if it is."""
         if STDIN not in self._given:
             return False
         step = partial(self._reader.step_stream, Stream(sys.stdin.fileno()), Checkpoint())
@@ -123,7 +124,7 @@ class Follower:
         return True
 
     def _step(self, step: Callable[[], bool]) -> bool:
-        """One step; while the spool is full, the same again, for what is not read cannot be lost."""
+        """Run one step; repeat it while the spool is full, since an unread line cannot be lost."""
         while True:
             try:
                 return step()

@@ -1,8 +1,8 @@
-"""PURE: the gateways whose logs can be read, each with what its fields mean.
+"""PURE: known log formats of gateways, each with the meaning of its fields.
 
-Identity: `id` is what the gateway calls the request, with the time it began beside it where a client can set that name
-itself (Envoy keeps an `x-request-id` from outside), so that nobody hides a request behind another. The consumer can be
-chosen anew for each format, since which name pays is the operator's decision.
+Identity: `id` is the gateway's name of the request, joined with its start time where a client can set that name itself
+(Envoy keeps an `x-request-id` from outside), so that no request can be hidden behind another. The consumer's field can be
+chosen for each format, since the name that pays is the operator's decision.
 
 Source: reference/METERING_FACTS.md, B2.3.
 """
@@ -31,7 +31,7 @@ from metering.token_usage import json_object
 from metering.usage_dialects import OTEL
 
 Translate = Callable[[Fields, str], list[LogRecord]]
-"""(fields of a line or row, id to use where it has none) -> its records.  Raises RecordError."""
+"""Function (fields of a line or row, id to use if it has none) -> its records.  Raises RecordError."""
 
 ENVOY: Final = LineMapping(
     id=("x-request-id | request_id | x_request_id", "start_time"),
@@ -159,10 +159,12 @@ FORMATS: Final = (*LOGS, *TABLES, PLAIN)
 def translator(
     name: str, *, source: str, mapping: Fields | None = None, consumer: str = "", tags: str = ""
 ) -> Translate:
-    """What makes records of the lines of a format.  `mapping`: what a mapping file says, on top of the format's own.
-    `tags`: the tags that are handed on, `key=path` with commas between; of spend logs, as `read_choices` reads them.
+    """Return the function that makes records of a format's lines.
 
-    Raises RecordError where the mapping is wrong, or where the format needs one.
+    `mapping`: the content of a mapping file, on top of the format's own. `tags`: the tags that are forwarded, `key=path`
+    with commas between; for spend logs, in the form of `read_choices`.
+
+    Raises RecordError if the mapping is wrong, or if the format needs one.
     """
     if name == "litellm-spend":
         order = litellm.read_consumer(consumer)
@@ -182,13 +184,13 @@ def translator(
 
 
 class KongPlugins:
-    """A line of Kong: one record for each AI plugin that called a model, for each call is paid."""
+    """Reader of Kong's lines: one record for each AI plugin that called a model, since each call is paid."""
 
     def __init__(self, mapping: LineMapping, source: str) -> None:
         self._read = LineReader(mapping, source, left_out=("ai", RAG))
 
     def __call__(self, fields: Fields, derived_id: str) -> list[LogRecord]:
-        """Records of `ai.<plugin>`; those after the first have the plugin in their id.  Raises RecordError."""
+        """Return records of `ai.<plugin>`; those after the first have the plugin in their id.  Raises RecordError."""
         plugins = fields.get("ai")
         found: list[LogRecord] = []
         for name, plugin in sorted(plugins.items()) if isinstance(plugins, Mapping) else ():
@@ -199,7 +201,7 @@ class KongPlugins:
 
 
 def _calls(name: str, plugin: Any) -> Iterator[tuple[str, Fields]]:
-    """The calls of models that an entry of Kong's log tells of: its own, and that of the RAG injector for its embeddings."""
+    """Yield the model calls in an entry of Kong's log: its own, and that of the RAG injector for its embeddings."""
     if not isinstance(plugin, Mapping):
         return
     if plugin.get("usage") or plugin.get("meta"):
@@ -212,7 +214,7 @@ def _calls(name: str, plugin: Any) -> Iterator[tuple[str, Fields]]:
 
 
 class OneApi:
-    """A row of the table `logs` of one-api or new-api; only consumption (type 2) is billed."""
+    """Reader of rows of the table `logs` of one-api or new-api; only consumption (type 2) is billed."""
 
     def __init__(self, mapping: LineMapping, source: str) -> None:
         included = LineReader(mapping, source)
@@ -223,7 +225,7 @@ class OneApi:
         self._semantic = path("other.usage_semantic")
 
     def __call__(self, fields: Fields, derived_id: str) -> list[LogRecord]:
-        """The record of a row of consumption.  Raises RecordError for a refund that takes tokens back."""
+        """Return the record of a row of consumption.  Raises RecordError for a refund that takes tokens back."""
         if "type" not in fields:
             raise RecordError("no column `type`: this is no row of the table `logs`", "type")
         kind = str(self._kind(fields))
@@ -236,7 +238,7 @@ class OneApi:
 
 
 def _named_by_call(record: LogRecord, quota: int) -> LogRecord:
-    """A request without tokens for which the gateway charged `quota` was paid by the call; for lost counts it charges 0."""
+    """Mark a request without tokens as paid by the call if the gateway charged `quota`; for lost counts it charges 0."""
     if isinstance(record, TokenUsage) or quota <= 0 or not record.reason.startswith(NO_COUNTS):
         return record
     return Incomplete(record.fields, paid_by_call(record.fields["model"]), {**(record.usage or {}), "quota": quota})
@@ -245,7 +247,7 @@ def _named_by_call(record: LogRecord, quota: int) -> LogRecord:
 def spend_log(
     fields: Fields, derived_id: str, *, source: str, consumer: tuple[str, ...], tags: tuple[Choice, ...] = ()
 ) -> list[LogRecord]:
-    """A row of `LiteLLM_SpendLogs`, read as the payload that its callbacks send; the id is the table's key."""
+    """Return the record of a row of `LiteLLM_SpendLogs`, read as a payload of its callbacks; the id is the table's key."""
     metadata = json_object(fields.get("metadata"))
     metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
     beside = metadata.get("additional_usage_values")
@@ -284,7 +286,7 @@ def _count(fields: Fields, name: str) -> int | None:
 
 
 def _list(value: Any) -> Any:
-    """The list in a text that holds one as JSON, anything else as it is."""
+    """Decode a text that holds a JSON list; return anything else as it is."""
     if not isinstance(value, str) or not value.startswith("["):
         return value
     try:
@@ -294,7 +296,7 @@ def _list(value: Any) -> Any:
 
 
 def _utc(time: Any) -> Any:
-    """LiteLLM's database keeps instants in UTC and exports them without an offset."""
+    """Add the offset that LiteLLM's exports omit: its database keeps instants in UTC."""
     if not isinstance(time, str) or time.endswith("Z") or "+" in time or "-" in time[10:]:
         return time
     return f"{time}Z"

@@ -1,15 +1,15 @@
-"""PURE: which field of a line of a gateway's log contains what, and the usage in the line.
+"""PURE: mapping of a gateway's log: paths to the fields of a line, and the usage in the line.
 
-A path is a name, names joined by dots, or several paths with `|` between them, of which the first that has a value
-counts: `llm.model | model`. A name with dots in it (`gen_ai.request.model`) is found as it is before it is taken apart,
-and a text that holds a JSON object is looked into, for Higress writes JSON inside of JSON. What no path names is not read:
+A path is a name, names joined by dots, or several paths with `|` between them, of which the first that has a value counts:
+`llm.model | model`. A name with dots in it (`gen_ai.request.model`) is looked up as it is before it is taken apart, and a
+text that holds a JSON object is opened, for Higress writes JSON inside of JSON. A field that no path names is not read:
 prompts and answers in a log go nowhere.
 
 **A missing count is not zero.** A request that failed (status from 400 up, or `failure`) without counts used nothing. Any
 other that names a model and states no counts or only zeros, such as a stream whose client hung up, is `Incomplete`: it is
-reported without counts, so that the platform keeps it in quarantine and the close shows it. The same becomes of counts that
-`metering.token_usage` refuses, with the reason and the numbers of the usage object. An answer from the gateway's own cache
-used nothing, though it repeats the counts of the first one.
+reported without counts, so that the platform keeps it in quarantine and the close shows it. Counts that
+`metering.token_usage` refuses are reported so too, with the reason and the numbers of the usage object. An answer from the
+gateway's own cache used nothing, though it repeats the counts of the first one.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,12 +53,12 @@ NO_USAGE: Final = (
     "request", "response", "headers", "request_headers", "response_headers", "payload", "messages", "prompt", "answer",
     "labels",
 )  # fmt: skip
-"""Objects of a line that are copies of what was sent and answered, whose usage is read where the gateway states it."""
+"""Objects of a line that copy the request and the answer, whose usage is read where the gateway states it."""
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 class Incomplete(msgspec.Struct, frozen=True):
-    """A request of which nobody can say what it used: the record as far as it is known, why, and its usage object."""
+    """Request whose usage is unknown: its record without counts, the reason, and its usage object."""
 
     fields: dict[str, Any]
     reason: str
@@ -66,12 +66,12 @@ class Incomplete(msgspec.Struct, frozen=True):
 
     @property
     def is_paid_by_call(self) -> bool:
-        """Whether it has no tokens by its nature."""
+        """Return True if the request has no tokens by its nature."""
         return self.reason.startswith(PAID_BY_CALL)
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the platform keeps in quarantine: who adds the counts to it has a valid record."""
+        """Return the record for quarantine: with counts added, it is a valid record."""
         kept = {USAGE_REFUSED: self.reason[:MAX_KEPT_TEXT], **({} if self.usage is None else {"usage": self.usage})}
         return {**self.fields, "attributes": {**(self.fields["attributes"] or {}), **kept}}
 
@@ -80,14 +80,14 @@ LogRecord = TokenUsage | Incomplete
 
 
 class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Paths to what a record needs. `id` lists the parts of the identity, `usage` a usage object of a model API.
+    """Paths to the fields of a record. `id` lists the parts of the identity, `usage` a usage object of a model API.
 
-    `tool_use_input_tokens` is input that `input_tokens` leaves out. `input_only`: the log is of requests that make no
-    output (embeddings, rerank), so that a total alone is input. `gateway_cache` is true or begins with `hit` for an answer
-    that the gateway had in a cache of its own, `estimated` is true where the gateway counted what the provider did not.
+    `tool_use_input_tokens` is input that `input_tokens` leaves out. `input_only`: the log is of requests that make no output
+    (embeddings, rerank), so that a total alone is input. `gateway_cache` is true or begins with `hit` for an answer from a
+    cache of the gateway's own, `estimated` is true where the gateway counted what the provider did not.
 
     `other_numbers`: paths of numbers whose names speak of usage but that are parts of these counts, or none.
-    `tags`: the tags that are handed on, each with its path; no other is read.
+    `tags`: the tags that are forwarded, each with its path; no other is read.
 
     `consumer` should be a name that the gateway itself has checked, never a header that any client can set.
     """
@@ -129,7 +129,7 @@ class LineMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_mapping(content: Fields, base: LineMapping | None = None) -> LineMapping:
-    """A mapping from a file, on top of another one.  Raises RecordError that names the field."""
+    """Decode a mapping from a file, on top of another one.  Raises RecordError that names the field."""
     given = {**(msgspec.to_builtins(base) if base else {}), **content}
     if isinstance(given.get("id"), str):
         given["id"] = [given["id"]]
@@ -144,7 +144,7 @@ def read_mapping(content: Fields, base: LineMapping | None = None) -> LineMappin
 
 
 class LineReader:
-    """The usage of lines by one mapping; `derived_id` is given where a line has none of its own."""
+    """Reader of lines by one mapping; `derived_id` is the id of a line that has none of its own."""
 
     def __init__(self, mapping: LineMapping, source: str, *, left_out: tuple[str, ...] = ()) -> None:
         self._source = source
@@ -166,7 +166,7 @@ class LineReader:
         self._zone = _zone(mapping.zone)
 
     def __call__(self, fields: Fields, derived_id: str) -> list[LogRecord]:
-        """At most one record: nothing where no model was called.  Raises RecordError."""
+        """Return at most one record: none if no model was called.  Raises RecordError."""
         model = _text(self._find["model"](fields), "model")
         status = _text(self._find["status"](fields), "status")
         usage = self._find["usage"](fields)
@@ -196,15 +196,15 @@ class LineReader:
         return [from_row(TokenUsage, {**row, **classes.counts, **classes.details, "attributes": attributes})]
 
     def _of_object(self, usage: Any) -> TokenClasses:
-        """Classes of a usage object.  Raises RecordError where they cannot be read for certain."""
+        """Return the classes of a usage object.  Raises RecordError if they are not certain."""
         if not isinstance(usage, Mapping):
             raise RecordError("usage must be an object", "usage")
         return token_classes(usage, input_only=self._mapping.input_only)
 
     def _with_details(self, classes: TokenClasses, fields: Fields) -> TokenClasses:
-        """The classes with the tier and the finer counts that the line has under names of its own.
+        """Return the classes with the tier and the finer counts that the line has under names of its own.
 
-        Raises RecordError where one of these is no count, or its names contradict each other.
+        Raises RecordError if one of these is no count, or its names contradict each other.
         """
         if not (classes.input_tokens or classes.output_tokens):
             return classes
@@ -214,12 +214,12 @@ class LineReader:
         return msgspec.structs.replace(classes, service_tier=tier, parts=parts) if tier or parts else classes
 
     def _stated(self, fields: Fields) -> dict[str, Any]:
-        """The counts that the line has under names of its own, each as one value, or as a list where it has several."""
+        """Return the counts that the line has under names of its own, each as one value, or as a list of several."""
         found = {name: _every(fields, alternatives) for name, alternatives in self._counts.items()}
         return {name: values[0] if len(values) == 1 else values or None for name, values in found.items()}
 
     def _by_name(self, counts: Fields) -> TokenClasses:
-        """Classes of counts that the line has under names of its own.  Raises RecordError likewise."""
+        """Return the classes of counts that the line has under its own names.  Raises RecordError if they are not certain."""
         numbers = {name: _agreed(values, name) for name, values in counts.items()}
         return classes_by_name(numbers, cache_beside=self._mapping.input_excludes_cache, input_only=self._mapping.input_only)
 
@@ -239,7 +239,7 @@ class LineReader:
         }
 
     def _optional(self, fields: Fields) -> dict[str, Any]:
-        """Tier, deployment, hardware and the chosen tags, as far as the line states them."""
+        """Return tier, deployment, hardware and the chosen tags, as far as the line states them."""
         tags = {name: _tag(find(fields)) for name, find in self._tags.items()}
         return {
             "service_tier": tier_word(self._find["service_tier"](fields)),
@@ -248,7 +248,7 @@ class LineReader:
         }  # fmt: skip
 
     def _identity(self, fields: Fields) -> str | None:
-        """All parts joined, or None if the first is missing: the others only keep clients from reusing it."""
+        """Return all parts joined, or None if the first is missing: the others only keep clients from reusing it."""
         parts = [_text(find(fields), "id") for find in self._id]
         return ":".join(part or "" for part in parts) if parts and parts[0] else None
 
@@ -271,7 +271,7 @@ class LineReader:
 
 
 def path(text: str) -> Callable[[Fields], Any]:
-    """What finds the value of a path; None where there is no value.
+    """Return a function that finds the value of a path, or None.
 
     >>> path("llm.model | model")({"llm": '{"model": "qwen"}', "model": "x"})
     'qwen'
@@ -291,7 +291,7 @@ def _alternatives(text: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _every(fields: Fields, alternatives: list[tuple[str, tuple[str, ...]]]) -> list[Any]:
-    """The values of all alternatives that have one."""
+    """Return the values of all alternatives that have one."""
     found = []
     for whole_name, steps in alternatives:
         value = fields.get(whole_name)
@@ -303,7 +303,7 @@ def _every(fields: Fields, alternatives: list[tuple[str, tuple[str, ...]]]) -> l
 
 
 def _agreed(stated: Any, name: str) -> int | None:
-    """The count that all names of it state, where zeros beside it say nothing.  Raises RecordError where they contradict."""
+    """Return the count that all its names state, ignoring zeros beside it.  Raises RecordError on a contradiction."""
     values = [whole({name: value}, name) for value in (stated if isinstance(stated, list) else [stated])]
     counts = {value for value in values if value}
     if len(counts) > 1:
@@ -331,7 +331,7 @@ def _text(value: Any, name: str) -> str | None:
 
 
 def _name(value: Any) -> str | None:
-    """A name; None where the line has something else under that path."""
+    """Return a valid name; None for any other value."""
     return value if isinstance(value, str) and 0 < len(value) <= MAX_KEPT_TEXT and name_problem(value) is None else None
 
 
@@ -352,7 +352,7 @@ def _number(value: Any) -> int | float | None:
 
 
 def _from_epoch(value: int | float, unit: int) -> datetime:
-    """Whole numbers exactly; a nanosecond is cut to its microsecond."""
+    """Return the instant of an epoch value; whole numbers are exact, nanoseconds are cut to microseconds."""
     if isinstance(value, float):
         return datetime.fromtimestamp(value / unit, UTC)
     seconds, rest = divmod(value, unit)

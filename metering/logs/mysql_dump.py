@@ -1,4 +1,4 @@
-"""PURE: the rows of the INSERT statements that mysqldump and mariadb-dump write, without a database."""
+"""PURE: rows of the INSERT statements that mysqldump and mariadb-dump write, without a database."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _NO_COLUMN: Final = ("PRIMARY", "KEY", "UNIQUE", "CONSTRAINT", "INDEX", "FULLTEX
 
 
 def table_columns(statement: str, table: str) -> list[str]:
-    """Columns of a CREATE TABLE in their order; none if it is another table's.
+    """Return the columns of a CREATE TABLE in order; none if it is another table's.
 
     >>> table_columns("CREATE TABLE `logs` (`id` int, `quota` decimal(10,2) DEFAULT '0', PRIMARY KEY (`id`));", "logs")
     ['id', 'quota']
@@ -37,7 +37,7 @@ def table_columns(statement: str, table: str) -> list[str]:
 
 
 def rows_of_insert(statement: str, table: str, columns: list[str]) -> Iterator[Mapping[str, Any]]:
-    r"""Rows of an INSERT as {column: text, whole number or None}; none if it is another table's.  Raises RecordError.
+    r"""Yield rows of an INSERT as {column: text, whole number or None}; none if it is another table's.  Raises RecordError.
 
     >>> list(rows_of_insert("INSERT INTO `logs` VALUES (1,'it''s',NULL),(2,'a\\nb',7);", "logs", ["id", "text", "n"]))
     [{'id': 1, 'text': "it's", 'n': None}, {'id': 2, 'text': 'a\nb', 'n': 7}]
@@ -80,7 +80,7 @@ def _unescaped(text: str) -> str:
 
 
 def _definitions(body: str) -> Iterator[str]:
-    """What is between the commas of a CREATE TABLE, but not those in parentheses or quotes."""
+    """Yield the definitions of a CREATE TABLE: commas in parentheses or quotes do not separate them."""
     depth, begun, quoted = 0, 0, ""
     for at, character in enumerate(body):
         if quoted:

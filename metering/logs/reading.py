@@ -1,8 +1,8 @@
-"""From files to the spool: what was read, what is to be reported and how far the file was read stand in one transaction.
+"""Reading of files into the spool: records and the file's checkpoint are in one transaction.
 
-A record without an id of its own is named by the hash of everything in its file up to and including its line. So the same
-line has the same id in a copy, a renamed or a compressed file, and after any restart, while two equal lines of one file
-have two. Two files are taken for one only if they are equal from the first byte up to that line.
+A record without an id of its own is named by the hash of all lines in its file up to and including its own. So the same line
+has the same id in a copy, a renamed or a compressed file, and after any restart, while two equal lines of one file have two.
+Two files count as one only if they are equal from the first byte up to that line.
 
 The table of a gateway that keeps its log in SQLite (one-api and new-api do by default) is read by its growing key.
 """
@@ -37,9 +37,9 @@ ENDPOINT: Final = "usage/tokens"
 
 @dataclass
 class Harvest:
-    """What one piece of a file gave: `used` bytes of it, after which the chain of hashes is at `chain`.
+    """Result of reading one piece of a file: `used` bytes of it, after which the chain of hashes is at `chain`.
 
-    `unreadable`: those of the rejected lines that are records, as far as the platform has to know them.
+    `unreadable`: those of the rejected lines that are records, reduced to what the platform has to know of them.
     """
 
     chain: bytes
@@ -52,7 +52,7 @@ class Harvest:
 
 
 class Sink(Protocol):
-    """Where records go."""
+    """Destination of records."""
 
     def put(self, records: list[LogRecord]) -> None:
         """Take records, in the transaction of their checkpoint.  Raises SpoolFullError."""
@@ -60,14 +60,14 @@ class Sink(Protocol):
 
 
 class SpoolSink:
-    """Records on their way to `usage/tokens`, numbered."""
+    """Sink that numbers records and puts them into the spool for `usage/tokens`."""
 
     def __init__(self, spool: Spool, numbering: Numbering) -> None:
         self._spool = spool
         self._numbering = numbering
 
     def put(self, records: list[LogRecord]) -> None:
-        """Bodies of at most 1,000 records; an incomplete one goes along, for the platform to keep it in quarantine."""
+        """Put bodies of at most 1,000 records; an incomplete one goes too, for the platform to quarantine."""
         numbered = self._numbering.number(records)
         for start in range(0, len(numbered), BATCH_RECORDS):
             batch = [
@@ -77,9 +77,9 @@ class SpoolSink:
 
 
 class FileReader:
-    """Reads files, tables and standard input piece by piece, each piece in a transaction of its own.
+    """Reader of files, tables and standard input piece by piece, each piece in a transaction of its own.
 
-    `table`: the name of the table whose exports the files are, "" for the logs of a gateway.
+    `table`: the name of the table that the files are exports of, "" for the logs of a gateway.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FileReader:
         self.table = table
 
     def step(self, file: LogFile, *, ended: bool = False) -> bool:
-        """Read on by one piece; False if there is nothing to read now.  Raises SpoolFullError, and nothing happened."""
+        """Read on by one piece; return False if there is nothing now.  Raises SpoolFullError, and nothing happened."""
         with self._connection:
             checkpoint = self._checkpoints.of(file)
             if checkpoint is None or (file.compressed and checkpoint.stamp == file.stamp):
@@ -119,7 +119,7 @@ class FileReader:
         return bool(harvest.used) or finished
 
     def step_table(self, path: Path) -> bool:
-        """Read on in a table of an SQLite file; False if there is nothing new.  Raises SpoolFullError, RecordError."""
+        """Read on in a table of an SQLite file; return False if nothing is new.  Raises SpoolFullError, RecordError."""
         with self._connection:
             checkpoint = self._checkpoints.of_table(str(path.absolute()))
             if checkpoint.read_until and not self._rows(path, checkpoint.read_until - 1):
@@ -138,7 +138,7 @@ class FileReader:
         return True
 
     def step_stream(self, stream: Stream, checkpoint: Checkpoint) -> bool:
-        """Wait for more and read it; False at the end.  Raises SpoolFullError, and nothing happened.
+        """Wait for more and read it; return False at the end.  Raises SpoolFullError, and nothing happened.
 
         Each piece is in the spool before the next is waited for.
         """
@@ -152,9 +152,9 @@ class FileReader:
         return bool(data) or not stream.ended
 
     def _glean(self, container: Container, data: bytes, at: Checkpoint, name: str, *, ended: bool) -> Harvest:
-        """The usage in the whole frames of `data`, which begins at the checkpoint.
+        """Return the records in the whole frames of `data`, which begins at the checkpoint.
 
-        `ended`: nothing will be added, so a frame at the end without its line's end is complete or bad.
+        `ended`: no bytes will be added, so a frame at the end without its line's end is complete or bad.
         """
         harvest = Harvest(at.chain)
         while (end := container.frame_end(data, harvest.used)) > 0:
@@ -190,13 +190,13 @@ class FileReader:
         harvest.without_usage += not records
 
     def _reject(self, derived_id: str, place: RejectedLine, error: RecordError, harvest: Harvest) -> None:
-        """Keep a bad line here. Of a record the platform learns that it is missing, so that the close waits for it."""
+        """Keep a bad line; report a bad record to the platform as missing, so that the close waits for it."""
         harvest.rejected.append(replace(place, id=derived_id, reason=str(error)))
         if not isinstance(error, NoRecordError):
             harvest.unreadable.append(Incomplete({"id": derived_id, "attributes": None}, str(error)))
 
     def _keep(self, harvest: Harvest, checkpoint: Checkpoint, context: str) -> None:
-        """Hand a harvest on, count it and move the checkpoint behind it, in the transaction that is open."""
+        """Pass a harvest to the sink, count it and move the checkpoint behind it, in the open transaction."""
         self._sink.put([*harvest.records, *harvest.unreadable])
         self._checkpoints.reject(harvest.rejected)
         incomplete = [item for item in harvest.records if isinstance(item, Incomplete)]
@@ -213,7 +213,7 @@ class FileReader:
         checkpoint.chain, checkpoint.context = harvest.chain, context
 
     def _rows(self, path: Path, after: int) -> list[Mapping[str, Any]]:
-        """The next rows of the table; the database is open for reading only, and only as long.  Raises RecordError."""
+        """Return the next rows of the table; the database is open read-only, and only meanwhile.  Raises RecordError."""
         try:
             connection = sqlite3.connect(f"file:{path.absolute().as_posix()}?mode=ro", uri=True, timeout=10)
             try:
@@ -227,6 +227,6 @@ class FileReader:
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether the file is an SQLite database."""
+    """Return True if the file is an SQLite database."""
     with path.open("rb") as file:
         return file.read(len(SQLITE)) == SQLITE
