@@ -119,7 +119,7 @@ def hold_of(observations: Iterable[Observation], created_at: datetime | None = N
     """Return the allocation that observations of one pod show, in whatever order and however often they came.
 
     None if the pod was never bound, and if all observations show that its node rejected it: a node that reboots does so with
-    pods that ran, and nobody knows for how long. A pod that was rejected after it was seen bound has an empty allocation at
+    pods that ran, for an unknown time. A pod that was rejected after it was seen bound has an empty allocation at
     its start, so that one that was reported open can be closed.  Raises ValueError for observations of several pods.
 
     `created_at`: when the API server made the pod; a node that stamps an earlier start has a clock that is behind.
@@ -208,7 +208,7 @@ def _end_of_terminal(pod: PodSnapshot, observed_at: datetime, start: datetime, l
     """Choose the last container's end; else the disruption, which begins the grace period; else the sighting."""
     finished, complete = _finished(pod)
     reason = _reason(pod, finished)
-    behind = (known(pod.start_time) or start) < start - TOLERANCE  # the node's clock: nobody starts a pod before it is bound
+    behind = (known(pod.start_time) or start) < start - TOLERANCE  # the node's clock: no pod starts before it is bound
     if finished and complete and not behind and _believable(finished, start, observed_at):
         return Ending(finished, reason, Rule.FINISHED_AT, False, finished, finished)
     disruption = pod.condition("DisruptionTarget")

@@ -146,7 +146,7 @@ def _device_of(grant: Grant, row: Row, node: NodeFacts) -> SharedDevice:
 
 
 def _grant_share(grant: Grant, device: SharedDevice) -> Fraction:
-    """Return the larger of memory share and core share: nobody can rely on the rest of the card.
+    """Return the larger of memory share and core share: no other pod can rely on the rest of the card.
 
     Cores of 0 mean no limit on cores, so memory decides; all cores are the whole device.
     Source: Project-HAMi/HAMi pkg/device/devices.go.

@@ -3,8 +3,8 @@
 An id that is a random or time-ordered UUID (RFC 9562, version 4 or 7) is the key itself, its second half masked with a
 hash of its source: such an id can be read back from its key and need not be stored beside it, and keys of time-ordered
 ids are ordered by time, from whatever source, so an index grows at its end. Any other id is hashed together with its
-source. Ids that can be guessed, as counters can, are therefore always hashed: nobody can choose an id of his own source
-that occupies the key of another's.
+source. Ids that can be guessed, as counters can, are therefore always hashed: no sender can choose an id of its own
+source that occupies the key of another's.
 """
 
 import re

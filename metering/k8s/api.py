@@ -169,7 +169,7 @@ def error_of(path: str, status: int, body: bytes, retry_after_s: float | None = 
     text = f"{path}: {status} {failure.reason or ''} {failure.message or ''}".rstrip()
     if status == 410 or failure.reason in ("Expired", "Gone"):
         return VersionGoneError(text)
-    if status == 504:  # somebody in between waited in vain, or the server, for a version that it has not reached
+    if status == 504:  # a proxy's timeout, or the server's wait for a version that it has not reached
         return UnreachableError(text)
     if status == 429 or status >= 500:
         return ThrottledError(text, retry_after_s)

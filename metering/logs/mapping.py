@@ -219,7 +219,7 @@ class LineReader:
         return {name: values[0] if len(values) == 1 else values or None for name, values in found.items()}
 
     def _by_name(self, counts: Fields) -> TokenClasses:
-        """Return the classes of counts that the line has under its own names.  Raises RecordError if they are not certain."""
+        """Return the classes of counts that the line has under its own names.  Raises RecordError if they are uncertain."""
         numbers = {name: _agreed(values, name) for name, values in counts.items()}
         return classes_by_name(numbers, cache_beside=self._mapping.input_excludes_cache, input_only=self._mapping.input_only)
 
