@@ -50,8 +50,8 @@ class ShareRule(StrEnum):
 HAMI_SCHEDULERS: Final = frozenset({"hami-scheduler"})
 VOLCANO_SCHEDULERS: Final = frozenset({"volcano"})
 KAI_SCHEDULERS: Final = frozenset({"kai-scheduler", "runai-scheduler"})
-"""Values of `schedulerName` of the pods that each scheduler places. Grants are believed on these pods only: whoever writes a
-pod may write any annotation, but not choose who places it.
+"""Values of `schedulerName` of the pods that each scheduler places; the writer of a pod may write any annotation, and choose
+its scheduler.
 Source: Project-HAMi/HAMi charts/hami/values.yaml; volcano-sh/volcano cmd/scheduler/app/options;
 kai-scheduler/KAI-Scheduler pkg/common/constants; NVIDIA Run:ai, Scheduler."""
 
@@ -64,7 +64,7 @@ class Row:
     lists the devices that it shares; both may quote the name (`\1`). `cores`: the resource of which a card has
     `cores_per_card` units, where the node's capacity replaces a register; `memory`: the resource of its memory, in units
     of `memory_unit_mib`. `devices`: the resource that counts whole devices of the node (for NODE_RATIO). `schedulers`:
-    names of the schedulers whose grants are believed; grants on pods of others are ignored.
+    names of the schedulers that write the grants; no other scheduler's pods are believed.
     """
 
     pattern: str

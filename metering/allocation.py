@@ -133,6 +133,7 @@ def hold_of(observations: Iterable[Observation], created_at: datetime | None = N
         return None
     start, start_rule = _start(bound)
     start = max(start, known(created_at) or start)
+    # The final state inside a deletion is no sighting of a living pod: it came with the deletion.
     alive = [item.observed_at for item in bound if not item.terminal and item in history]
     if not alive and _refused(seen[-1], seen):
         return None
@@ -236,6 +237,7 @@ def _end_of_missing(missing: PodMissing, seen: Sequence[PodSnapshot], last_alive
     at, due = missing.observed_at, known(seen[-1].deletion_timestamp)
     reason = _ended_by(seen[-1]) or (EndReason.DELETED if due else EndReason.UNKNOWN)
     there_until = max(last_alive, missing.watched_until or last_alive)
+    # A forced deletion is stamped at its request, by another clock: that may be just before the last sighting.
     earliest_due = there_until - TOLERANCE if _forced_at(seen) else there_until
     if due and earliest_due <= due < at:
         return Ending(due, reason, Rule.DELETION_TIMESTAMP, True, min(last_alive, due), at)
@@ -278,6 +280,7 @@ def _reason(pod: PodSnapshot, finished: datetime | None) -> EndReason:
     if disruption := _ended_by(pod):
         return disruption
     requested = pod.deletion_requested_at
+    # Containers that finished before the deletion was requested finished by themselves.
     if requested and (finished is None or finished >= requested):
         return EndReason.DELETED
     return EndReason.COMPLETED if pod.phase == "Succeeded" else EndReason.FAILED

@@ -219,7 +219,7 @@ def allocated_through_claims(
     `devices`: at least those that the claims were given. `drivers`: vendors of further drivers; an empty vendor means that
     the devices are no accelerators.
 
-    Add this to what `effective_requests` says of the pod's extended resources: nothing is in both.
+    Add these to the pod's `effective_requests` of extended resources: no device is in both.
     """
     vendors = {**DEVICE_DRIVERS, **(drivers or {}), **dict.fromkeys(OTHER_DRIVERS, "")}
     unknown = {f"claim {name}: not seen as reserved for the pod" for name in pod.counted if name not in claims}

@@ -213,6 +213,7 @@ class Delivery:
                 first, second = halves(body)
             except (UnsplittableError, msgspec.DecodeError) as error:
                 raise _RefusedError(f"{_said(response)}; {error}") from error
+            # If the second half fails, both are sent again: the platform knows the first one's records by their keys.
             self._send(parcel, first)
             self._send(parcel, second)
             return

@@ -78,6 +78,7 @@ def _parts(text: bytes, brackets: bytes) -> Iterator[bytes]:
     depth, start, end = 0, 1, 0
     for number, mark in enumerate(_MARKS.finditer(text)):
         octet = text[mark.start()]
+        # A quote matches alone only if its string never ends.
         if number > MOST_MARKS or mark[0] == b'"' or end:
             raise UnreadableJSONError("brackets and quotes do not match, or there are too many")
         depth += _DEPTH.get(octet, 0)

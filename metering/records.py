@@ -531,6 +531,7 @@ def record_error(error: Exception, given: bytes | Mapping[str, Any] = b"") -> Re
         return RecordError(Message("not valid UTF-8 at byte %(start)s", start=error.start))
     if "surrogate" in str(error):
         return RecordError(Message("contains half a character: %(error)s", error=error))
+    # msgspec names the field only in its message: "Expected `int`, got `str` - at `$.input_tokens`".
     text, _, path = str(error).partition(" - at `$")
     field = path.strip("`").lstrip(".") or None
     if field is None:

@@ -239,6 +239,7 @@ def numbers_of_usage(
         if isinstance(value, str) and name in opened:
             value = json_object(value)
         if isinstance(value, Mapping):
+            # Reversed, so that the stack yields fields in the order of the object.
             steps = [(str(key), _step(str(key), place), item) for place, (key, item) in enumerate(value.items())]
             inner = [(f"{path}.{step}" if path else step, key, item) for key, step, item in steps if key not in left_out]
             waiting += [item for item in inner if item[0] not in left_out][::-1]

@@ -76,6 +76,7 @@ def scraped_once(samples: Iterable[Sample], replica_of: Callable[[Mapping[str, s
         server = started.get(_address(sample), _address(sample))
         key = (replica_of(sample.labels), server, sample.name, own)
         known = found.get(key)
+        # Decimal.max, since comparing with NaN would raise.
         if known is None or known.value.max(sample.value) != known.value:
             found[key] = sample
     return list(found.values())

@@ -90,6 +90,7 @@ def of_binary(headers: Mapping[str, str], body: bytes) -> bytes:
         for name, value in headers.items()
         if name.lower().startswith(PREFIX)
     }
+    # A header `Ce-Data` is no attribute of the context, and must not replace the body.
     event.pop("data", None)
     try:
         return msgspec.json.encode({**event, "data": msgspec.json.decode(body)})

@@ -197,6 +197,7 @@ class CallbackOutbox:
 
     def expect(self, call_id: str) -> asyncio.Event:
         """Return the event that is set when a record of this call is durable."""
+        # Events of streams that were never closed; a stream that still waits for one gives up after STREAM_WAIT_S.
         if len(self._written) >= MAX_MARKS:
             self._written.clear()
         return self._written.setdefault(call_id, asyncio.Event())

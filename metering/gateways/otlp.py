@@ -243,6 +243,7 @@ def _cut(own: Fields, shared: Fields, consumers: Sequence[str]) -> Fields:
     kept = {**texts, **{name: value for name, value in named.items() if isinstance(value, str | int)}}
     return {
         **numbers_of_usage(own, known=stated), **stated,
+        # One character more than a name may have: a longer text is refused, and not cut into a valid name.
         **{name: value[:513] if isinstance(value, str) else value for name, value in kept.items()},
     }  # fmt: skip
 

@@ -163,6 +163,7 @@ def _keep(connection: sqlite3.Connection, key: str, body: bytes) -> None:
         return
     first, packed = row
     joined = _joined(first, body)
+    # A packed record may be delivered already; a late cache changes its price, so it goes as a conflict.
     if joined is None or (packed and _uncached(joined) != _uncached(first)):
         _insert(connection, f"{key} {blake2b(body, digest_size=16).hexdigest()}", body)
     elif not packed:

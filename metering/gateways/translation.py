@@ -59,6 +59,7 @@ def translate(
     """Translate one by one, so that a bad record never costs its neighbours; `usage` sees only what `redacted` left."""
     translated = Translated([], [])
     for index, raw in enumerate(raws):
+        # Until the reduction has succeeded, quarantine may keep no more than length and hash.
         kept = unreadable(bytes(raw))
         try:
             fields = redacted(_object(raw))

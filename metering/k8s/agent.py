@@ -88,6 +88,7 @@ class Agent:
     def apply(self, kind: str, step: Step) -> None:
         """Apply one step of a stream (`pods`, `nodes`, `claims`, `slices`); durable when this returns."""
         with self._connection:
+            # IMMEDIATE: a transaction that reads first cannot write once the delivery has committed (SQLITE_BUSY_SNAPSHOT).
             self._connection.execute("BEGIN IMMEDIATE")
             if isinstance(step, ListBegins):
                 self.store.list_begins(kind)
@@ -190,6 +191,7 @@ class Agent:
         else:
             ended = pod.status.phase in ("Succeeded", "Failed")
             ending = self._observe(pod, pod.snapshot(step.received_at if ended else at), number)
+        # Read late, such an end is only an upper bound: the platform must know the time before it as unwatched.
         if late_since and ending is not None and ending.rule in READ_LATE:
             self.store.note_unwatched(late_since, step.received_at)
 
@@ -243,6 +245,7 @@ class Agent:
         if hold is None:
             return None
         records = row.records if row else None
+        # An unknown share may become known: grants and labels can be written after the pod is bound.
         if records is None or any(record.share_unknown for record in records):
             records = self._describe(facts, hold, observation.observed_at)
         self.store.put_pod(
@@ -277,6 +280,7 @@ class Agent:
         except RecordError as error:
             self.store.note_problem(facts.subject, str(error), at)
             log.error("pod %s/%s cannot be reported: %s", facts.namespace, facts.name, error)
+            # Not None: a record that breaks the contract would break it again at every report.
             return ()
 
     def _base(self, facts: PodFacts, hold: Hold) -> GpuAllocation:

@@ -237,6 +237,7 @@ class ClaimBook:
         made = {record.allocation_id: record for record in records}
         news = [record for name, record in made.items() if name not in reported or _is_news(record, reported[name])]
         for name, record in reported.items():
+            # A piece whose end is its start was taken back before.
             if name not in made and record.ended_at != record.started_at:
                 last = ending if end is not None and end <= record.started_at and record.ended_at is None else None
                 news.append(report_of(record, record.started_at, last) if last else _cut(record, record.started_at))

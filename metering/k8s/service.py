@@ -209,6 +209,7 @@ class Service:
         self.health.set(queue_difference=sum(abs(held - reported) for held, reported in (differing or {}).values()))
 
     def _report_health(self, agent: Agent, streams: dict[str, Stream], now: datetime, *, leading: bool) -> None:
+        # A copy: the thread that discovers claims adds streams meanwhile.
         errors = {name: stream.error for name, stream in list(streams.items())} | self._refusals
         for name, error in errors.items():
             if isinstance(error, RefusedError) and error.status in NO_RIGHT:

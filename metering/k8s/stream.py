@@ -308,6 +308,7 @@ class Stream:
         if current or first is None:
             yield self._part(events, received_at, current)
             return
+        # Both parts contain the bookmark: each part must name the version that it reaches.
         yield self._part(events[: first + 1], received_at, False)
         yield self._part(events[first:], received_at, True)
 

@@ -83,6 +83,7 @@ class Checkpoints:
         if found:
             if file.stamp == found[0][0].stamp or file.window(found[0][0].read_until) == found[0][1]:
                 return found[0][0]
+            # Other content under the same inode: it was reused or truncated. The row can still be found by its first line.
             self._connection.execute("UPDATE log_file SET device = NULL, inode = NULL WHERE id = ?", (found[0][0].id,))
         head = file.head()
         if not head:

@@ -62,6 +62,7 @@ class LogFile:
         """Return the hash of the first line, or b"" while the line is not complete."""
         start = self.read(0, HEAD_BYTES)
         line, end, _ = start.partition(b"\n")
+        # An array may be written without any line's end, so none is awaited.
         if not start or (not end and len(start) < HEAD_BYTES and not self._finished and not start.startswith(b"[")):
             return b""
         return blake2b(line, digest_size=16).digest()

@@ -112,6 +112,7 @@ class FileReader:
             harvest = self._glean(container, data, checkpoint, file.name, ended=ended and at_end and not file.broken)
             if harvest.used or at_end or size >= MAX_FRAME_BYTES:
                 break
+            # One frame is longer than the chunk.
             size *= 2
         finished = file.compressed and at_end and not file.broken and harvest.used == len(data)
         self._keep(harvest, checkpoint, container.context)
