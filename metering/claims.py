@@ -45,7 +45,7 @@ PROFILE_ATTRIBUTES: Final = ("profile", "partitionProfile")
 
 
 CUT: Final = frozenset(DEVICE_DRIVERS.values())
-"""Vendors whose profiles say how a card is cut; devices of a driver that the set-up names count as they are."""
+"""Vendors whose profiles say how a card is cut; devices of a driver that an operator added count as they are."""
 
 
 class ClaimError(ValueError):

@@ -137,7 +137,7 @@ def declared_instant(text: str, zone: str | None) -> datetime:
 
 
 def midnights(start: datetime, end: datetime, zone: str) -> list[datetime]:
-    """Return the beginnings of the local days from `start` to `end`, in UTC: a local day may have 23 or 25 hours.
+    """Return the midnights from the local day of `start` to that of `end`, in UTC: a local day may have 23 or 25 hours.
 
     >>> found = midnights(datetime(2026, 10, 24, tzinfo=UTC), datetime(2026, 10, 26, tzinfo=UTC), "Europe/Berlin")
     >>> [f"{at:%d %H}" for at in found]

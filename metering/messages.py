@@ -32,7 +32,7 @@ class Message(str):
 
     @classmethod
     def counted(cls, singular: str, plural: str, number: int, /, **values: Any) -> Self:
-        """Return a sentence about `number` things. Pages choose the number; API and commands always use the plural."""
+        """Return a sentence about `number` things. Pages choose singular or plural; API and commands use the plural."""
         message = cls(plural, **values)
         message.singular, message.number = singular, number
         return message

@@ -59,7 +59,7 @@ class PodSnapshot(msgspec.Struct, frozen=True, omit_defaults=True, tag="seen"):
 
     @property
     def deletion_requested_at(self) -> datetime | None:
-        """Return the deletion timestamp minus the grace period.  Source: apimachinery meta/v1 types.go."""
+        """Return when deletion was requested: timestamp minus grace period.  Source: apimachinery meta/v1 types.go."""
         due = known(self.deletion_timestamp)
         return due and due - timedelta(seconds=self.deletion_grace_seconds or 0)
 

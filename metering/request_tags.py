@@ -18,7 +18,7 @@ OWN: Final = "tags."
 ORIGINS: Final = (REQUEST_TAGS, f"{METADATA}KEY", f"{OWN}KEY")
 LONGEST: Final = 512
 NOT_KEPT: Final = True
-"""Value of a tag whose text is missing or too long for any rule: the platform shows that there was one."""
+"""Mark for a tag's value that is no text, or too long for any rule: the platform shows that there was one."""
 KEY: Final = re.compile(r"[\w./-]{1,64}\Z")
 
 

@@ -201,7 +201,7 @@ def unread_states(node: NodeFacts) -> list[str]:
 def _kai_share(annotations: Mapping[str, str], node: NodeFacts) -> Fraction:
     """Return the share of a unit of nvidia.com/gpu that a pod requests from KAI, times the unit's share of a card.
 
-    KAI holds the unit for all pods that share it with a pod of its own, which is not billed.
+    KAI reserves the unit with a pod of its own, which is not billed, for all pods that share it.
     """
     return kai_share(annotations, node.labels) * _ungranted(CARD, resource_row(CARD), {}, node)
 

@@ -117,7 +117,7 @@ CHAT: Final = Dialect(
     total="total_tokens", within_input=WITHIN_INPUT, within_output=WITHIN_OUTPUT,
     not_tokens=("finish_reason.length",), prefixes=("", "meta_info."),
 )  # fmt: skip
-"""Dialect of embeddings too; vLLM, SGLang, TensorRT-LLM, Mistral, Kimi, Zhipu, MiniMax, OpenRouter, LiteLLM."""
+"""Dialect of completions, embeddings too; vLLM, SGLang, TensorRT-LLM, Mistral, Kimi, Zhipu, MiniMax, OpenRouter, LiteLLM."""
 CHAT_CACHE_BESIDE: Final = replace(
     CHAT, name="OpenAI chat with the cache beside the prompt", needs=("prompt_tokens", "total_tokens"),
     input=("prompt_tokens", CHAT.cache_read, CHAT.cache_creation),

@@ -177,8 +177,8 @@ def _insert(connection: sqlite3.Connection, key: str, body: bytes) -> None:
 def _joined(first: bytes, second: bytes) -> bytes | None:
     """Return one record of two reports of the same call, None if they contradict each other.
 
-    The counts of the cache and of reasoning are parts of the others, which one API reports and another leaves out, and so
-    are the optional fields.
+    One API reports and another leaves out the optional fields, and the counts of the cache and of reasoning, which are parts
+    of the other counts.
     """
     one, other = _record(first), _record(second)
     if first == second or not (isinstance(one, TokenUsage) and isinstance(other, TokenUsage)):

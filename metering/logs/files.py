@@ -115,7 +115,7 @@ class Stream:
         self.ended = False
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return the bytes since that offset; wait for new ones unless more than the previously returned bytes are there."""
+        """Return at most `size` bytes from that offset; wait for new ones unless as many are there already."""
         self._buffer, self._start = self._buffer[offset - self._start :], offset
         if len(self._buffer) < size and not self.ended:
             more = os.read(self._descriptor, 1 << 20)

@@ -1,7 +1,7 @@
 """Report of the past days from this machine's `sacct`, sent to the platform with the time for which it is complete.
 
-Slurm's database is the durable state, so a report that fails is made again by the next run. The platform notes a gap if a
-run does not look back as far as the one before.
+Slurm's database is the durable state, so a report that fails is made again by the next run. The platform notes a gap where
+no run looked back as far as the run before it.
 """
 
 import argparse
