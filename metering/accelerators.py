@@ -75,6 +75,7 @@ def resource_row(resource: str) -> Row:
     """
     for row in ROWS:
         if match := re.fullmatch(row.pattern, resource):
+            # Names of grants and registers may quote a group of the pattern.
             return replace(row, grants=tuple(map(match.expand, row.grants)), register=match.expand(row.register))
     return Row(re.escape(resource), "", Kind.UNKNOWN, ShareRule.NONE)
 
@@ -159,6 +160,7 @@ def device_share(resource: str) -> Fraction:
     profile = mig_share(resource)
     if profile is not None:
         return profile
+    # The profile of a claimed partition is the device plugin's resource name, in capitals.
     if resource.startswith(CLAIMED_AMD):
         resource = f"amd.com/{resource.removeprefix(CLAIMED_AMD).lower()}"
     row = resource_row(resource)
@@ -299,6 +301,7 @@ def _nvidia_share(resource: str, node: NodeFacts, row: Row) -> Fraction | None:
         return _of_stated_cards(node.capacity[resource], labels, product, shared=row.kind is Kind.SHARED)
     names = [resource, *((labels.get("nvidia.com/gpu.product", ""), gke_profile(labels)) if single else ())]
     slices = {share for name in names if (share := mig_share(name, product)) is not None}
+    # The card is cut, but into slices of unknown size.
     if not slices and (_is_cut(labels) if single else MIG.search(resource.removesuffix(".shared"))):
         return None
     replicas = {_replicas(resource.removesuffix(".shared"), labels, shared=row.kind is Kind.SHARED), _gke_clients(labels)}

@@ -235,6 +235,7 @@ def _workload(system: System, pod: PodIdentity) -> Workload:
     """Return the job that labels name, or the top of its owner chain."""
     name = _job_name(system, pod) or pod.name
     kind = _kind(system, pod)
+    # The label names an owner in the chain, at whose top is the user's object.
     if (kind, name) in ((owner.kind, owner.name) for owner in pod.owners):
         kind, name, uid = pod.owners[-1].kind, pod.owners[-1].name, pod.owners[-1].uid
         return Workload(kind, name, uid)

@@ -47,6 +47,7 @@ def node_capacity_type(labels: Mapping[str, str]) -> str | None:
     """
     if any(labels.get(name) for name in RESERVATIONS):
         return RESERVED
+    # A missing label counts as false, an empty one as true.
     marked = (kind for name, kind in MARKS.items() if labels.get(name, "false").lower() in ("true", ""))
     if found := next(marked, None):
         return found

@@ -104,6 +104,7 @@ def repeated_key(text: bytes) -> str | None:
     (None, 'b')
     """
     try:
+        # An escaped quote is encoded again as a backslash and a quote, which would change the number of quotes.
         if rb"\u0022" not in text and msgspec.json.encode(msgspec.json.decode(text)).count(b'"') == text.count(b'"'):
             return None
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -476,6 +476,7 @@ def decode_batch(kind: type[R], raws: Sequence[bytes | msgspec.Raw]) -> Batch[R]
 
 def check_record(record: msgspec.Struct, raw: bytes) -> None:
     """Raise RecordError if `raw` repeats a key, or if a text of `record`, which was decoded from `raw`, breaks a rule."""
+    # A decoder keeps the last of two equal keys, so a record could be billed by a value that its sender did not mean.
     key = repeated_key(raw)
     if key is not None:
         raise RecordError(Message("%(key)s occurs twice, and only one of the two can be meant", key=repr(key)), key)

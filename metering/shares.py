@@ -71,6 +71,7 @@ def allocated_share(
                 share = _koordinator_share(quantity, requests, annotations, node, scheduler)
             case _:
                 share = _ungranted(resource, row, requests, node)
+    # A share that rounds to 0 in the ledger's decimals would be free.
     if not 0 < share <= 1 or not device_fraction(share):
         raise ShareUnknownError(f"a share of {share} is no share of a device")
     return share
@@ -120,6 +121,7 @@ def _granted(
             held[grant.device] += _grant_share(grant, _device_of(grant, row, node))
         for device, share in held.items():
             if phase is Phase.INIT:
+                # An init container runs beside the sidecars that started before it.
                 peak[device] = max(peak[device], steady[device] + share)
             else:
                 steady[device] += share

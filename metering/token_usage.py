@@ -296,6 +296,7 @@ class _Reader:
         self._read, self._written = parsed(dialect.cache_read), parsed(dialect.cache_creation)
         self._reasoning, self._total = parsed(dialect.reasoning), parsed(dialect.total)
         self._shares = [[parsed(text) for text in texts] for texts in (dialect.within_input, dialect.within_output)]
+        # Where writes to the cache are a part of their own, the cache is known only if they are stated too.
         self._written_beside = bool(dialect.cache_creation) and dialect.cache_creation in dialect.input
         counts = (*self._input.parts, *self._output.parts, self._read, self._written, self._reasoning, self._total)
         self._not_tokens = frozenset(prefix + name for name in dialect.not_tokens)

@@ -132,6 +132,7 @@ def usage_parts(values: Values) -> dict[str, int]:
     image = max(image - _kind(values, "IMAGE", _IMAGE_READ, "read"), 0)
     searches, calls = _by_last_name(values, _SEARCHES), _by_last_name(values, _TOOL_CALLS)
     if not (searches or calls):
+        # The number of all tools counts only where no kind is stated, since it contains them.
         calls = _by_last_name(values, (_ALL_TOOLS,))
     return {
         "cache_creation_1h_input_tokens": _one_hour(values),

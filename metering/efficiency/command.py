@@ -199,6 +199,7 @@ def _send(options: argparse.Namespace) -> int:
 def _put_hours(options: argparse.Namespace, outbox: Outbox, until: datetime) -> None:
     """Read every hour that was not read yet, each in one transaction with the mark that it was read."""
     known = [at for at in (options.start, outbox.read_until) if at]
+    # Without a start, --follow begins with the running hour.
     start = max(known, default=until.replace(minute=0, second=0, microsecond=0))
     windows = hours_of(start, until)
     if not windows:

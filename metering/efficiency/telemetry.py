@@ -150,6 +150,7 @@ def _device_of(labels: Mapping[str, str]) -> str:
     address = labels.get("instance", "")
     node = labels.get("hostname") or labels.get("Hostname") or address.rpartition(":")[0] or address
     instance = labels.get("GPU_I_ID", "")
+    # A UUID of NVIDIA is unique by itself, an index only within its node.
     whole = card if card.startswith(("GPU-", "MIG-")) else f"{node}/{card}"
     return f"{whole}/{instance}" if instance else whole
 

@@ -240,6 +240,7 @@ class Hooks:
                 continue
             payload = answer_payload(data, details, answer, usage) | {"cache_hit": cached}
             if call.models:
+                # With several conversations, the answers repeat the models in order.
                 payload |= {"place": place, "model_group": call.models[place % len(call.models)]}
             await self.outbox().write(payload, call)
 

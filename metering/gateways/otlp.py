@@ -152,6 +152,7 @@ def usage(fields: Fields, *, consumers: Sequence[str]) -> TokenUsage:
             "%(n)s attributes of the call were dropped, and a count may be one of them", n=call.dropped
         ), "dropped")  # fmt: skip
     counted, attributes = _classes(call), call.attributes
+    # Whole seconds and microseconds apart: a float of both would not be exact.
     seconds, nanoseconds = divmod(call.time, 1_000_000_000)
     instant = from_epoch(seconds, "time")
     return from_row(UndatedUsage, {

@@ -186,6 +186,7 @@ def _joined(first: bytes, second: bytes) -> bytes | None:
     counts = {name: sorted((getattr(one, name), getattr(other, name))) for name in PARTS}
     same = all(getattr(one, name) == getattr(other, name) for name in WHOLES)
     agree = details_agree(one.details, other.details) and tags_agree(one.tags, other.tags)
+    # 0 stands for a count that one of the reports leaves out.
     if not (same and agree) or any(low not in (0, high) for low, high in counts.values()):
         return None
     attributes = dict(one.attributes or {})

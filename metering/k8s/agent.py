@@ -316,6 +316,7 @@ class Agent:
         return node is not None and not is_discovered(row.resource, node.labels)
 
     def _node_gone(self, name: str, at: datetime, seen_until: datetime | None = None) -> None:
+        # A node that vanished unwatched offers nothing after the watch was last current.
         self.store.follow_capacity(self._offered(name), {}, min(at, seen_until or at))
         self.store.node_left(name)
 

@@ -182,6 +182,7 @@ class ClaimBook:
             reported = self._of_others(row, hold) | reported
         places = {place for claim in reported.values() for place in places_of(claim)}
         found = allocated_through_claims(claims, reported, self.kept.devices(places), drivers=self._drivers)
+        # A problem of an ended pod belongs to the month of its end, not to that of its discovery.
         unknown, at = found.unknown, min(now, row.ending.at) if row.ending else now
         parts = tuple(msgspec.structs.replace(item, accelerator=item.accelerator or UNKNOWN) for item in found.held)
         for driver, count in found.drivers.items():

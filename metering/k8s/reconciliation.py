@@ -120,6 +120,7 @@ def confirmed(found: Scan, store: Store, scope: Scope) -> Difference | None:
         return None
     open_now, listed = store.open_versions(), found.suspects & found.holding.keys()
     unseen = sorted(uid for uid in listed if uid not in open_now and store.pod(uid) is None)
+    # A pod that changed after the list, or that is no longer open, is not stale.
     stale = sorted(uid for uid in found.suspects - listed if open_now.get(uid, found.version + 1) <= found.version)
     unended = sorted(
         uid for uid in listed if uid not in open_now and (row := store.pod(uid)) is not None and row.version <= found.version

@@ -179,6 +179,7 @@ class Store:
     def reached(self, kind: str, version: str, synced_at: datetime | None, *, listed: bool = False) -> None:
         """Note how far a stream was read; `synced_at` only moves forward."""
         self.connection.execute("INSERT OR IGNORE INTO stream (kind) VALUES (?)", (kind,))
+        # SQLite's max() is NULL if either value is, hence coalesce on both sides.
         synced_us = to_us(synced_at) if synced_at else None
         self.connection.execute(
             """UPDATE stream SET version = ?1, synced_us = max(coalesce(synced_us, ?2), coalesce(?2, synced_us)),

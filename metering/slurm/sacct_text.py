@@ -158,6 +158,7 @@ def _instants(text: str, job: str, field: str, zone: ZoneInfo | None) -> list[da
     if read.tzinfo is None and zone is None:
         raise ReportError(job, field, f"{text!r} has no offset: set SLURM_TIME_FORMAT=%s for sacct, or give --zone")
     given = read if read.tzinfo else read.replace(tzinfo=zone)
+    # The two folds differ only in an hour that happens twice.
     instants = dict.fromkeys(given.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
     return [from_epoch(int(instant.timestamp()), job, field) for instant in instants]
 
