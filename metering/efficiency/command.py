@@ -44,7 +44,7 @@ SCHEMA: Final = "CREATE TABLE IF NOT EXISTS efficiency_read (cluster TEXT PRIMAR
 FLUSH_S: Final = 60.0
 TURN_S: Final = 60.0
 SETTLED: Final = timedelta(minutes=10)
-"""Delay after its end with which an hour is read: scrapes, remote writes and job logs come late."""
+"""Delay after the end of an hour with which the hour is read: scrapes, remote writes and job logs come late."""
 READ_UNTIL: Final = Gauge("suanpan_efficiency_read_until_timestamp_seconds", "End of the last hour that was read")
 WAITING: Final = Gauge("suanpan_efficiency_spool_bytes", "What waits to be delivered")
 REJECTED: Final = Gauge("suanpan_efficiency_rejected_records", "Records that the platform put into quarantine")

@@ -114,7 +114,7 @@ class Call(msgspec.Struct, frozen=True):
     stream: Stream = msgspec.field(default_factory=Stream)
 
     def record_id(self, payload: Mapping[str, Any]) -> str:
-        """Return the id of its record; each failed attempt and each further answer is a record of its own."""
+        """Return the id of the call's record; each failed attempt and each further answer is a record of its own."""
         if payload.get("status") != "success":
             return _digest(self.id, payload.get("id"), payload.get("status"), payload.get("startTime"))
         place = payload.get("place")
