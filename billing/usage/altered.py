@@ -1,8 +1,9 @@
-"""Reading: stored usage that is not what was reported: somebody changed, added or removed rows past the services.
+"""Checks of stored usage against what was reported: rows changed, added or removed other than by the services.
 
-Each row carries the hash of what was reported (`contents`). The pieces of an allocation reach from its start to how far it
-is known; of an end that was not the team's doing the last note says what the allocation says; as many rows are there as
-were accepted. Token records have their counts a second time, in the roll-ups: `store.proofs.rollup_difference`.
+Each row carries the hash of its report (`contents`). The revisions of an allocation cover its time from start to
+`observed_until`; of an allocation that was interrupted, the last noted end equals the end of its row; the number of stored
+rows equals the number accepted. Counts of token records are stored a second time, in the roll-ups:
+`store.proofs.rollup_difference`.
 """
 
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ STATEMENT: Final = " UNION ALL ".join(
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """Rows of a kind that are not what was reported: how many, and what is wrong, with one of them."""
+    """Altered rows of one kind: their number, and a detail with one example."""
 
     kind: str
     rows: int
@@ -67,7 +68,7 @@ class Altered:
 
 
 def usage_altered(window: Interval) -> list[Altered]:
-    """What was changed in the stored usage of a window, and what was added or removed in all of it; nothing, as a rule."""
+    """Return changed rows in the stored usage of a window, and rows added or removed in the whole ledger; usually none."""
     rows = rows_read(STATEMENT, {"start": window.start, "end": window.end, "noted": sorted(NOTED)})
     found = [_altered(*row) for row in rows]
     return [item for item in found if item.rows]

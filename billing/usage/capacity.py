@@ -1,7 +1,7 @@
-"""PURE: the machines that so many requests a day need, from what was measured of one machine.
+"""PURE: number of machines needed for a number of requests a day, from measurements of one machine.
 
-Each figure is a formula over a plan and rates; each rate says how many records it was measured with. A figure for a month
-of more records is a simulation, and is marked as one. Only what has to be whole is rounded, and that is rounded up.
+Each figure is a formula over a plan and rates; each rate has the number of records it was measured with. A figure for a
+month of more records is marked as a simulation. Only quantities that must be whole are rounded, always up.
 """
 
 import ast
@@ -16,12 +16,12 @@ Basis = Literal["plan", "measured", "simulated", "assumed"]
 
 
 class PlanError(ValueError):
-    """A plan that cannot be computed: the field, and what it must be."""
+    """Error of a plan that cannot be computed: its field, and the requirement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What was measured; `records`: of how many, 0 where it was not measured but assumed."""
+    """Measured rate; `records`: number of records it was measured with, 0 if the rate is assumed."""
 
     value: Fraction
     unit: str
@@ -45,7 +45,7 @@ RATES: Final[Mapping[str, Rate]] = {
     "column_store_sums": Rate(Fraction(27_624_309), "records/s", 100_000_000, "sums of every record in 3.62 core seconds"),
     "one_database_records": Rate(Fraction(3_200_000_000), "records", 0, "of a month that one PostgreSQL is meant to take"),
 }  # fmt: skip
-"""Of two shared cores; docs/capacity.md says from which runs. `measured:` of a plan replaces the value of any."""
+"""Rates of two shared cores; docs/capacity.md names their runs. `measured:` of a plan replaces the value of any."""
 FIELDS: Final[Mapping[str, tuple[Fraction | None, Fraction, str]]] = {
     "requests_per_day": (None, Fraction(1), "requests of a day"),
     "peak_factor": (Fraction(4), Fraction(1), "the busiest second over the mean"),
@@ -60,7 +60,7 @@ FIELDS: Final[Mapping[str, tuple[Fraction | None, Fraction, str]]] = {
     "replicas": (Fraction(2), Fraction(1), "copies of each shard of a column store"),
     "teams": (Fraction(1_000), Fraction(1), "teams with a bill"),
 }  # fmt: skip
-"""Default, least value and meaning of each field of a plan; the first has to be given."""
+"""Default, least value and meaning of each field of a plan; the first is required."""
 AT_MOST_ONE: Final = ("single_share", "load")
 
 
@@ -91,10 +91,11 @@ FORMULAS: Final[Mapping[str, tuple[str, str]]] = {
     "spark_cores": ("cores", "ceil(records_of_a_month / spark_per_core_second / 3600 / recount_hours)"),
     "spark_machines": ("machines", "ceil(spark_cores / cores_per_machine)"),
 }  # fmt: skip
-"""Unit and formula of each figure, in names of fields, rates and figures before it. A table of PostgreSQL that is not
-partitioned has at most 2 ** 45 bytes."""
+"""Unit and formula of each figure, in names of fields, rates and earlier figures. An unpartitioned table of PostgreSQL
+has at most 2 ** 45 bytes.
+"""
 OF_COLUMN_STORE: Final = ("shards_by_disk", "shards_by_inserts", "shards_by_sums", "column_store_machines")
-"""Only where a month is more than one database is meant to take."""
+"""Figures given only if a month has more records than one database is meant to take."""
 OPERATORS: Final[Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]]] = {
     ast.Mult: mul, ast.Div: truediv, ast.Add: add, ast.Sub: sub,
 }  # fmt: skip
@@ -103,7 +104,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"ceil": ceil, "max": max}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is planned, and the rates to plan with."""
+    """Fields of a plan, and its rates."""
 
     fields: Mapping[str, Fraction]
     rates: Mapping[str, Rate]
@@ -111,7 +112,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A result, the formula in names of fields, rates and figures, and whether it is within what was measured."""
+    """Result with its formula in names of fields, rates and figures, and its basis (measured or extrapolated)."""
 
     name: str
     value: Fraction
@@ -121,7 +122,7 @@ class Figure:
 
 
 def plan_read(document: object) -> Plan:
-    """A plan from a document of YAML or JSON.  Raises PlanError."""
+    """Return the plan in a parsed YAML or JSON document.  Raises PlanError."""
     if not isinstance(document, dict):
         raise PlanError("a plan is a mapping of fields, such as `requests_per_day: 10000000`")
     given = {str(name): value for name, value in document.items()}
@@ -157,12 +158,13 @@ def _number(name: str, value: Any) -> Fraction:
 
 
 def figures(plan: Plan) -> list[Figure]:
-    """Every figure of a plan, in the order in which they follow from each other."""
+    """Return every figure of a plan, each after the figures it depends on."""
     known = {**plan.fields, **{name: rate.value for name, rate in plan.rates.items()}}
     behind: dict[str, frozenset[str]] = {}
     found = []
     for name, (unit, formula) in FORMULAS.items():
         tree = ast.parse(formula, mode="eval").body
+        # `behind`: all names that a figure depends on, also through other figures; they decide its basis
         names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
         behind[name] = names.union(*(behind.get(other, frozenset()) for other in names))
         if name in OF_COLUMN_STORE and known["records_of_a_month"] <= known["one_database_records"]:
@@ -195,7 +197,7 @@ def _value(node: ast.expr, known: Mapping[str, Fraction]) -> Fraction:
 
 
 def shown(value: Fraction) -> str:
-    """Whole numbers as they are, others with two decimals.
+    """Format a whole number as it is, another one with two decimals.
 
     >>> shown(Fraction(3_100_000_000)), shown(Fraction(25, 3))
     ('3,100,000,000', '8.33')

@@ -1,4 +1,4 @@
-"""Of which capacity type allocations are: by the rules of the set-up file, else as their node states it."""
+"""Capacity types of allocations: by the rules of the set-up file, else as stated by the node."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,11 +9,11 @@ from billing.usage.models import CapacityTypeRule
 from metering.intervals import Interval
 
 STATED: Final = "stated"
-"""What a rule says in place of a type where the node's statement holds again."""
+"""Value of a rule that restores the type stated by the node."""
 
 
 def _like(pattern: str) -> str:
-    """A pattern of `*` and `?` as LIKE reads it."""
+    """Return SQL that turns a pattern of `*` and `?` into a LIKE pattern."""
     for found, written in (("\\", "\\\\"), ("%%", "\\%%"), ("_", "\\_"), ("*", "%%"), ("?", "_")):
         pattern = f"replace({pattern}, '{found}', '{written}')"
     return pattern
@@ -24,15 +24,15 @@ def _fits(rule: str, value: str) -> str:
 
 
 def _fits_named(rule: str, facts: str) -> str:
-    """Whether the value behind a name fits, of a rule `NAME=PATTERN`."""
+    """Return the SQL condition that the value of a name fits a rule `NAME=PATTERN`."""
     name, pattern = f"split_part({rule}, '=', 1)", _like(f"substr({rule}, strpos({rule}, '=') + 1)")
     return f"({rule} = '' OR {facts} ->> {name} LIKE {pattern})"
 
 
 def capacity_type_sql(at: str) -> str:
-    """The capacity type of the allocation `a` at an instant, "" where nobody states one; both are SQL.
+    """Return SQL of the capacity type of allocation `a` at the instant `at` (SQL); "" if no rule and no node states one.
 
-    Of rules that fit, the one of the highest priority, then of the most conditions.
+    Among fitting rules the one of highest priority wins, then the one with the most conditions.
     """
     count = " + ".join(f"(r.{name} <> '')::int" for name in ("namespace", "priority_class", "queue", "label", "tag"))
     same = " AND ".join(
@@ -49,7 +49,7 @@ def capacity_type_sql(at: str) -> str:
 
 
 def capacity_types_of(held: Mapping[int, datetime]) -> dict[int, str]:
-    """The capacity types of allocations by id, each at an instant; those of which nobody states one are left out."""
+    """Return capacity types by allocation id, each at its instant in `held`; allocations without a type are left out."""
     rows = rows_read(
         f"""SELECT a.id, {capacity_type_sql("h.at")}
             FROM unnest(%(ids)s::bigint[], %(instants)s::timestamptz[]) AS h (id, at)
@@ -60,6 +60,6 @@ def capacity_types_of(held: Mapping[int, datetime]) -> dict[int, str]:
 
 
 def capacity_type_changes(window: Interval) -> frozenset[datetime]:
-    """Instants within a window at which rules change: a sum by capacity type has to be cut there."""
+    """Return instants within a window at which rules change; a sum by capacity type must be cut there."""
     rows = CapacityTypeRule.objects.filter(valid_from__gt=window.start, valid_from__lt=window.end)
     return frozenset(rows.values_list("valid_from", flat=True))

@@ -1,4 +1,4 @@
-"""Interruptions that were learned of after their usage was billed: what the platform would carry stays charged."""
+"""Interruptions learned of after their usage was billed: time that the platform would have carried stays charged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,12 +25,14 @@ LEARNED_LATE: Final = """
     WHERE e.epoch >= %(number)s AND b.since < %(closed)s AND a.device_fraction IS NOT NULL
           AND NOT EXISTS (SELECT 1 FROM usage_allocationinterruption n
                           WHERE n.allocation_id = e.allocation_id AND n.epoch > e.epoch)"""
-"""`number`: of the last close; spans that it knew of, and ends that it did not. `closed`: where its month ends."""
+"""SQL of billed time by interruption. `number`: last close, which knew the revisions but not the ends. `closed`: the
+end of its month.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedLate:
-    """Billed time of one hold that the platform would carry."""
+    """Billed time of one allocation that the platform would carry."""
 
     cluster: str
     namespace: str
@@ -43,7 +45,7 @@ class CarriedLate:
 
 
 def carried_late(rules: Sequence[InterruptionRule], closed: datetime, number: int) -> list[CarriedLate]:
-    """What close `number` or one before billed of time before `closed`, and would not have with what is known by now."""
+    """Return time before `closed`, billed by close `number` or an earlier one, that the platform would now carry."""
     if not rules:
         return []
     given = {

@@ -1,7 +1,7 @@
-"""The hash that a row of usage carries of what was reported: who changes the row behind the services' back leaves it behind.
+"""Hash of the reported content that each usage row carries; a change other than by the services leaves the old hash.
 
-It is written by the statement that stores a report, never by a trigger: a row that was changed otherwise keeps the hash of
-what it was. The hash is SHA-256 over the binary form of the columns, which depends on no setting of the session, and on
+The hash is written by the statement that stores a report, never by a trigger: a row changed otherwise keeps the hash of
+its former content. It is SHA-256 over the binary form of the columns, which depends on no setting of the session, and on
 neither the version nor the architecture of the server.
 """
 
@@ -27,23 +27,23 @@ SAMPLE: Final[Mapping[str, str]] = {
     "workload_kind": "text", "gpu_seconds": "numeric(24,6)", "mfu": "numeric(21,20)", "hfu": "numeric(21,20)",
     "dtype": "text", "method": "text", "coverage": "numeric(21,20)", "reason": "text", "epoch": "int",
 }  # fmt: skip
-"""The columns of a table that its hash covers, with their types. A column that is added later is covered by no hash that is
-there: it is covered from a migration on that writes all of them anew."""
+"""Columns of each table that its hash covers, with their types. A column added later is in no existing hash: a migration
+has to rewrite all hashes to cover it.
+"""
 
 TOKEN_COUNTS: Final = (
     "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens", "reasoning_output_tokens",
 )  # fmt: skip
-"""The columns of the counts of a token record."""
+"""Columns of the counts of a token record."""
 DETAIL: Final[Mapping[str, str]] = {
     "key": "uuid", "time": "timestamptz", "dimension": "int", "epoch": "int", **dict.fromkeys(TOKEN_COUNTS, "bigint"),
     **dict.fromkeys(DETAIL_TEXTS, "text"), **dict.fromkeys(DETAIL_COUNTS, "bigint"), "tag_set": "int",
 }  # fmt: skip
-"""The columns of `token_detail` that its hash covers."""
+"""Columns of `token_detail` that its hash covers."""
 
 
 def content_sha256(columns: Mapping[str, str], row: str, changed: Mapping[str, str] | None = None) -> str:
-    """SQL of the hash of a row (an alias of its table, or of the values to be stored); `changed`: other expressions of some
-    columns.
+    """Return SQL of a row's hash; `row`: alias of the table or of the values to store; `changed`: other SQL by column.
 
     >>> content_sha256({"node": "text", "until": "timestamptz"}, "c", {"until": "%s"})
     'sha256(record_send(ROW(c.node::text, (%s)::timestamptz)))'

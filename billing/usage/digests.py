@@ -1,9 +1,9 @@
-"""Reading: the digest of the usage that a close billed. The audit chain keeps it, so that a later change is noticed.
+"""Digest of the usage that a close billed; the audit chain keeps it, so that a later change is noticed.
 
-It takes in what no report can change any more once the close is made: the pieces of allocations as far as they lie in a
-billed window, with who is charged for which devices, and what else was reported of them; tokens by day, and by hour where
-the window cuts a day; ends that were noted; efficiency samples; optional fields of token records. Sums over hashes of rows
-depend neither on their order nor on whether deltas were folded.
+It covers what no report can change once the close is made: revisions of allocations, cut to a billed window, with
+the charged owner's keys and devices, and their other reported facts; tokens by day, and by hour where the window cuts a
+day; noted ends; efficiency samples; optional fields of token records. Sums over hashes of rows depend neither on their
+order nor on whether deltas were folded.
 """
 
 import json
@@ -40,7 +40,7 @@ PARTS: Final = {
 
 
 def usage_digest(window: Interval, close_seq: int) -> dict[str, str]:
-    """SHA-256 by kind of usage over what close `close_seq` billed of its window, and of windows closed before it."""
+    """Return SHA-256 by kind of usage, over what close `close_seq` billed of its window and of windows closed before."""
     billed = [(window, EpochFilter(before=close_seq))]
     billed += [(Interval(late.start, late.end), late_epochs(close_seq)) for late in late_windows(close_seq)]
     kinds = {kind: [_row(statement, *part) for part in billed] for kind, statement in PARTS.items()}
@@ -50,7 +50,7 @@ def usage_digest(window: Interval, close_seq: int) -> dict[str, str]:
 
 
 def digest_of_close(month: str, close_seq: int) -> dict[str, str]:
-    """What the audit log has of a close; nothing where an older release made it."""
+    """Return the digests that the audit log has of a close; empty if an older release made the close."""
     closes = AuditEntry.objects.filter(action="period_close", subject=month, detail__close_seq=close_seq)
     entry = closes.order_by("-id").first()
     return {} if entry is None else entry.detail.get("usage", {})
@@ -64,7 +64,7 @@ def _row(statement: str, window: Interval, known: EpochFilter) -> list[str]:
 
 
 def _tokens(window: Interval, known: EpochFilter) -> list[str]:
-    """Of the days that lie in the window, and the hours that it touches before and behind them."""
+    """Return the token checksum of whole days in a window, and of hours that it touches before and after them."""
     day = next_day(window.start)
     days = Interval(day, max(day, this_day(window.end)))
     hours = Interval(this_hour(window.start), next_hour(window.end))

@@ -1,8 +1,8 @@
-"""Epochs: what was learned before a close belongs to its documents, what is learned after it to the next close.
+"""Epochs: usage learned before a close belongs to its documents, usage learned after it to the next close.
 
-The epoch is the number of closes made so far, those that were taken back included. Every ingest transaction holds the
-usage lock shared and stamps its rows with the current epoch; a close takes the lock alone for the instant in which it
-advances the epoch. So each row is either seen by the close or late, never both and never neither.
+The epoch is the number of closes made so far, withdrawn ones included. Every ingest transaction holds the usage lock
+shared and stamps its rows with the current epoch; a close takes the lock exclusively for the instant in which it advances
+the epoch. So each row is either seen by the close or late, never both and never neither.
 """
 
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ ENTER = f"""SELECT set_config('synchronous_commit', 'on', true) WHERE current_se
 
 
 def ingest_lock_shared() -> int:
-    """The current epoch, which cannot advance before the calling transaction ends.
+    """Return the current epoch, which cannot advance before the calling transaction ends.
 
-    What is reported is durable when it is acknowledged, also where the database was set not to wait for its disk; and
-    a sender gets an answer to try again instead of waiting for a lock without end.
+    A report is durable when acknowledged, even if the database is set to commit asynchronously; and a sender that would wait
+    more than 10 s for the lock gets an error to retry.
     """
     with connection.cursor() as cursor:
         cursor.execute(ENTER)  # one round trip, and yet each statement sees what was committed when it begins
@@ -36,29 +36,29 @@ def ingest_lock_shared() -> int:
 
 
 def next_close_seq() -> int:
-    """The number that a close takes now. `ingest_lock_exclusive` was called before."""
+    """Return the number of the next close. `ingest_lock_exclusive` was called before."""
     return last_close_seq() + 1
 
 
 def epoch_advance(*, close_seq: int, start: datetime, end: datetime, rating_rules: int) -> None:
-    """Close [start, end) to regular usage, with the next number, which its period has by now."""
+    """Store the close of [start, end) under `close_seq`; usage that arrives afterwards is late."""
     Close.objects.create(close_seq=close_seq, start=start, end=end, rating_rules=rating_rules)
 
 
 def epoch_withdraw(*, close_seq: int, now: datetime) -> None:
-    """Take close `close_seq` back; no later one may stand. `ingest_lock_exclusive` was called before."""
+    """Mark close `close_seq` withdrawn; no later close may be in force. `ingest_lock_exclusive` was called before."""
     Close.objects.filter(close_seq=close_seq).update(withdrawn_at=now)
 
 
 def ingest_lock_exclusive() -> None:
-    """Let no usage in until the calling transaction ends."""
+    """Block ingest until the calling transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [USAGE_LOCK])
 
 
 @contextmanager
 def one_snapshot(*, beside: bool = False) -> Iterator[None]:
-    """Let every read inside see one instant, so that sums agree while usage comes in; within a transaction, that one's.
+    """Run every read inside on one snapshot, so that sums agree during ingest; in a transaction, on that one's snapshot.
 
     beside: some of the reads run on a connection of their own (`parallel_reads`).
     """

@@ -1,4 +1,4 @@
-"""Files of usage: CSV, CSV.gz, Parquet or XLSX -> validated records. A file is read whole before anything is written.
+"""Usage files as validated records: CSV, CSV.gz, Parquet or XLSX. A file is read whole before anything is written.
 
 Every error names file, line or row, and field. Columns are those of the contract.
 """
@@ -32,14 +32,16 @@ from metering.records import (
 
 EXPONENT = re.compile(r"[+-]?[0-9.]+[eE](?P<exponent>[+-]?[0-9]{1,9})")
 CUT_NAME = re.compile(r"[0-9]([.,][0-9]+)?E[+-][0-9]{2,}")
-"""How a spreadsheet writes a number of many digits, or a name such as 12e34 that it took for one; the rest is lost."""
+"""Pattern of a number of many digits as a spreadsheet writes it, or of a name such as 12e34 that it took for a number;
+the remaining digits are lost.
+"""
 
 UNKNOWN_SHARE = "unknown"
-"""A device_fraction that the sender of a file does not know; an empty one is an error."""
+"""Text of a device_fraction unknown to the sender of a file; an empty one is an error."""
 
 
 class UsageFileError(ValueError):
-    """One thing that is wrong with a file of usage: file, line or row, and field."""
+    """Error of a usage file: file, line or row, and field."""
 
 
 R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample, EngineReading)
@@ -47,7 +49,7 @@ R = TypeVar("R", TokenUsage, GpuAllocation, NodeCapacity, EfficiencySample, Engi
 
 @dataclass(frozen=True)
 class FileKind(Generic[R]):
-    """The columns of one kind of file and how a row becomes a record."""
+    """Kind of file: its columns, and the function that turns a row into fields of a record."""
 
     record: type[R]
     columns: tuple[str, ...]
@@ -56,12 +58,12 @@ class FileKind(Generic[R]):
 
     @cached_property
     def numbers(self) -> frozenset[str]:
-        """The columns of counts and decimals; every other one is text."""
+        """Return the columns of counts and decimals; all others are text."""
         return self.counts | self._columns_of(DecimalType)
 
     @cached_property
     def counts(self) -> frozenset[str]:
-        """The columns of integers."""
+        """Return the columns of integers."""
         return self._columns_of(IntType)
 
     def _columns_of(self, kind: type[Type]) -> frozenset[str]:
@@ -110,7 +112,7 @@ def _texts(column: str, text: str) -> dict[str, str]:
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except (msgspec.DecodeError, UnicodeError) as error:
-        shown = "" if column == "tags" else f" {text[:80]!r}"  # of tags nothing is repeated that nobody allowed
+        shown = "" if column == "tags" else f" {text[:80]!r}"  # tags are not repeated: they may be ones that no rule allows
         raise RecordError(
             Message("%(column)s%(value)s must be a JSON object of texts", column=column, value=shown), column
         ) from error
@@ -152,7 +154,7 @@ KINDS: dict[str, FileKind[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class FileRecord(Generic[R]):
-    """A record with the line that it came from, and as JSON: in quarantine it can be taken in as it is."""
+    """Record with its line in the file, and as JSON, from which it can be replayed out of quarantine."""
 
     line: int
     record: R
@@ -162,9 +164,9 @@ class FileRecord(Generic[R]):
 def read_records(
     kind: str, path: Path, until: datetime | None = None, sheet: str | None = None
 ) -> Iterator[FileRecord[Any]]:
-    """Records of a file, one after the other; of a workbook, those of `sheet` or of its first one.
+    """Yield the records of a file; of a workbook, those of `sheet` or of its first sheet.
 
-    Raises UsageFileError at the first that is wrong.
+    Raises UsageFileError at the first wrong record.
     """
     file_kind = KINDS[kind]
     for line, row in _rows(file_kind, path, sheet):
@@ -180,7 +182,7 @@ def read_records(
 
 
 def _refuse_cut(row: Row, kind: FileKind[Any]) -> None:
-    """Refuse what a spreadsheet has cut when it wrote the file: two names become one, and digits of counts are gone."""
+    """Refuse values that a spreadsheet has cut: two names become one, and digits of counts are gone."""
     for column, text in row.items():
         if not text or "E" not in text.upper():
             continue
@@ -200,13 +202,13 @@ def _refuse_cut(row: Row, kind: FileKind[Any]) -> None:
 
 
 def _with_canonical_id(record: GpuAllocation) -> GpuAllocation:
-    """The id of a row names its start in UTC, so that another spelling of the same instant is the same allocation."""
+    """Return the record with an id that names its start in UTC, so that spellings of one instant give one id."""
     identity = hold_id(record.cluster, record.pod_uid, record.resource, record.started_at)
     return msgspec.structs.replace(record, allocation_id=identity)
 
 
 def _text(error: RecordError, row: Row, until: datetime | None) -> str:
-    """What is wrong, in columns and options of the file: it has no `observed_until`, that is `--until`."""
+    """Return the error text in columns and options of the file: its `observed_until` is the option `--until`."""
     if error.field == "observed_until" and until is not None:
         return f"started_at {row['started_at']} is after --until {until.isoformat()}: give its ended_at, or a later --until"
     text = str(error)

@@ -1,12 +1,12 @@
-"""Usage of a window in a few numbers: whether any of it was added, lost or changed, without rating it again.
+"""Fingerprint of the usage of a window: a few numbers that show without rating if rows were added, lost or changed.
 
 Most are the sum of a hash of every row that rating reads, which does not depend on the order of rows. Tokens have a checksum
-of their own (`store.proofs`). They are read by day, and by hour only of the days that something cuts, since nothing else of
-a day can be billed apart.
+of their own (`store.proofs`). They are read by day, and by hour only for days that a change of price or owner cuts: all
+other days are billed whole.
 
-Allocations count as far as they lie in the window. A sample that reaches beyond it belongs to the job that it measured
-there, so allocations count as far as the samples reach. No report changes what an allocation is, only how long it lasts;
-but one that was reconstructed learns its workload and queue once it is reported as watched.
+Allocations are cut to the window. A sample that reaches beyond the window belongs to the job it measured there, so
+allocations are read as far as the samples reach. No report changes an allocation's properties, only its duration; but a
+reconstructed allocation gets its workload and queue once it is reported as watched.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,10 +44,10 @@ ENDS: Final = """SELECT sum(hash_record_extended(ROW(e.allocation_id, e.epoch, e
 def usage_fingerprint(
     window: Interval, *, before: int, last_sample: int, cuts: Iterable[datetime], events: bool, stored: bool
 ) -> dict[str, list[str]]:
-    """What was known of a window before the `before`-th close, and samples up to the `last_sample`-th however late.
+    """Return the fingerprint of a window: usage known before close `before`, and samples up to id `last_sample`.
 
-    cuts: the instants at which the owner or the price of tokens changes. events: also every request, where prices go by the
-    length of its prompt. stored: also what no report can change, but somebody may have in the database.
+    cuts: instants at which the owner or the price of tokens changes. events: include every request, where prices depend
+    on the length of the prompt. stored: include columns that no report changes, but that someone may change in the database.
     """
     asked = {"start": window.start, "end": window.end, "before": before, "last_sample": last_sample}
     with connection.cursor() as cursor:
@@ -59,14 +59,14 @@ def usage_fingerprint(
             "tokens": rollup_checksum(*_days_and_hours(window, cuts), EpochFilter(before)),
         }  # fmt: skip
         if (details := details_checksum(window, EpochFilter(before)))[0]:
-            found["details"] = details  # absent where there are none, so that fingerprints of before hold
+            found["details"] = details  # absent if there are none, so that earlier fingerprints stay valid
         if events:
             found["events"] = records_checksum(window, before)
     return {name: [str(value) for value in values] for name, values in found.items()}
 
 
 def _days_and_hours(window: Interval, cuts: Iterable[datetime]) -> tuple[list[Interval], list[Interval]]:
-    """The days of a window that nothing cuts, and the hours of those that something cuts."""
+    """Return the days of a window without a cut, and the hours of days with one."""
     first, last = this_day(window.start), next_day(window.end)
     cut = sorted({this_day(at) for at in (window.start, window.end, *cuts) if at != this_day(at) and first <= at < last})
     days = zip([first, *(day + DAY for day in cut)], [*cut, last], strict=True)
@@ -77,8 +77,9 @@ def _days_and_hours(window: Interval, cuts: Iterable[datetime]) -> tuple[list[In
 
 
 def names_before(window: Interval, before: int) -> tuple[list[Name], list[Name]]:
-    """(cluster, namespace) and (source, consumer) that usage of a window had, as known before the `before`-th close;
-    and those of tokens of the days that it begins and ends in.
+    """Return (cluster, namespace) and (source, consumer) of a window's usage, as known before close `before`.
+
+    Those of tokens are of whole days: also of the days in which the window begins and ends.
     """
     asked: dict[str, Any] = {"start": window.start, "end": window.end, "before": before}
     namespaces = rows_read(f"SELECT DISTINCT a.cluster, a.namespace FROM {SPANS} ORDER BY 1, 2", asked)

@@ -1,4 +1,4 @@
-"""Reads what nobody watched: stretches of an agent's silence that nobody filled, holds left open, silent clusters."""
+"""Reads of metering gaps: intervals that no agent watched and no report filled, allocations left open, silent clusters."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from metering.intervals import Interval, union, without
 from metering.messages import Message
 
 BACKFILL: Final = "backfill"
-"""The reporter that derives allocations from kube-state-metrics, which has requests and no claims."""
+"""Reporter that derives allocations from kube-state-metrics, which has requests and no claims."""
 BEHIND: Final = timedelta(hours=1)
-"""An agent whose watermark is further back is silent, even if it is heard."""
+"""Age of a watermark beyond which its agent counts as silent, even if the agent still contacts the server."""
 EDGE: Final = timedelta(hours=1)
-"""Devices that were offered to claims so shortly before a stretch are taken to be offered within it."""
+"""Time before an interval within which devices offered to claims count as offered in the interval."""
 FILL_IT: Final = Message(
     "report until the end of the period, fill it with `python -m metering backfill`, or waive with a reason"
 )
@@ -26,10 +26,10 @@ CLAIMS_STAY: Final = Message(
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What an agent saw last: `allocations` of a namespace still open then, or the agent's own silence (0).
+    """Metering gap: `allocations` of a namespace still open at `seen_until`, or the silence of an agent (0 allocations).
 
-    `unwatched`: the stretches in question, as far as nobody filled them. `claims`: somebody tried, but devices were offered
-    to claims or held through them, so that what was pieced together afterwards does not fill them.
+    `unwatched`: intervals of the gap that are not filled. `claims`: a backfill was tried and does not count, since devices
+    were offered to claims or allocated through them, and a backfill cannot see claims.
     """
 
     cluster: str
@@ -50,8 +50,8 @@ LEFT_OPEN = """SELECT a.cluster, a.namespace, a.observed_until,
                             AND w.watermark > w.watched_since AND a.resource NOT LIKE 'dra/%%')) AS gone_by
            FROM usage_gpuallocation a
            WHERE a.ended_at IS NULL AND NOT a.from_file AND a.observed_until < %(hi)s AND a.started_at < %(hi)s"""
-"""Allocations without an end that nobody saw lately. One that an agent which began anew has not reported was gone by the
-first list of its new state; of claims that is not known, for an agent that begins anew cuts them differently.
+"""SQL of allocations without an end that were not seen lately. If the agent began anew and does not report an allocation,
+it ended before the first list of the new state; for claims that is unknown, for such an agent cuts them differently.
 """
 NOTES = """SELECT kind, cluster, agent, start, least(until, %(hi)s), 0, kind = 'filled' AND (
                EXISTS (SELECT 1 FROM usage_nodecapacity c WHERE c.cluster = w.cluster AND c.resource LIKE 'dra/%%'
@@ -71,9 +71,9 @@ GAPS: Final = f"""SELECT 'open', cluster, namespace, min(observed_until), gone_b
 
 
 def metering_gaps(until: datetime, *, period_end: datetime | None = None) -> list[Gap]:
-    """What agents left open: running allocations not seen until then, agents silent before it, stretches not watched.
+    """Return metering gaps before `until`: allocations not seen since, silent agents, unwatched intervals.
 
-    period_end: while the period goes on, what an agent has still to report that is not silent yet is no gap.
+    period_end: until then an agent that is less than BEHIND late makes no gap.
     """
     due = until if period_end is None or until >= period_end else until - BEHIND
     return gaps_of(rows_read(GAPS, dict[str, Any](hi=until, due=due, edge=EDGE)))
@@ -98,7 +98,7 @@ def gaps_of(rows: Iterable[tuple[Any, ...]]) -> list[Gap]:
 
 
 def _left_open(cluster: str, namespace: str, pieces: list[tuple[Interval, int]]) -> Gap:
-    """Allocations of a namespace whose end was not reported."""
+    """Return the gap of a namespace's allocations whose end was not reported."""
     unseen = tuple(union(piece for piece, _ in pieces))
     return Gap(cluster, namespace, unseen[0].start, sum(count for _, count in pieces), unseen)
 
@@ -106,7 +106,7 @@ def _left_open(cluster: str, namespace: str, pieces: list[tuple[Interval, int]])
 def _unfilled(
     silent: dict[tuple[str, str], list[Interval]], filled: dict[str, list[Interval]], claiming: set[str]
 ) -> list[Gap]:
-    """Stretches that agents did not watch, without what was filled."""
+    """Return gaps of intervals that agents did not watch, without what was filled."""
     found = []
     for (cluster, agent), stretches in sorted(silent.items()):
         left = tuple(without(stretches, filled.get(cluster, ())))
@@ -116,7 +116,7 @@ def _unfilled(
 
 
 def clusters_reported(window: Interval, clusters: Sequence[str]) -> set[str]:
-    """Those of `clusters` of which an agent or a file reported anything that lies in the window."""
+    """Return those of `clusters` for which an agent or a file reported anything in the window."""
     rows = rows_read(
         """SELECT name FROM unnest(%(clusters)s::text[]) AS name
            WHERE EXISTS (SELECT 1 FROM usage_agentwatermark w WHERE w.cluster = name AND w.watermark > %(lo)s

@@ -1,6 +1,6 @@
-"""Reading: devices held by job and queue, and use by hour of the week, of some namespaces and consumers.
+"""Reads of device time by job and queue, and by hour of the week, for given namespaces and consumers.
 
-Exact sums of device-microseconds and tokens, as `billing.usage.selectors` gives them for whole months.
+Exact sums of device-microseconds and tokens, in agreement with `billing.usage.selectors` for whole months.
 """
 
 from collections import defaultdict
@@ -18,11 +18,11 @@ from pricing.meters import MICROSECONDS_PER_HOUR
 
 HOUR = timedelta(hours=1)
 WeekHour = tuple[int, int]
-"""Weekday, Monday 0, and hour of the day, both local."""
+"""Weekday (Monday is 0) and hour of the day, both local."""
 
 
 def queues_of(window: Interval, places: Collection[tuple[str, str]]) -> set[str]:
-    """The queues of what was held in `places`; without a queue is no name."""
+    """Return the queue names of allocations in `places`; an empty queue is left out."""
     if not places:
         return set()
     rows = rows_read(
@@ -42,9 +42,9 @@ DeviceName = tuple[str, str, str]
 def devices_by_week_hour(
     window: Interval, zone: str, places: Collection[tuple[str, str]], *, job: str = "", queue: str = ""
 ) -> dict[DeviceName, WeekHours]:
-    """Device-microseconds held in `places` by local weekday and hour; hours are those of UTC, named by their start.
+    """Return device-microseconds in `places` by local weekday and hour; hours are those of UTC, named by their start.
 
-    Only starts and ends are read: each hour has what was held as it began, and what the changes within it add.
+    Only starts and ends are read: an hour's sum is the level at its start for the whole hour, plus its changes.
     """
     if not places:
         return {}
@@ -69,7 +69,7 @@ def devices_by_week_hour(
 
 
 def _levels(changes: Sequence[tuple[datetime, Decimal, Decimal]]) -> list[tuple[datetime, Decimal]]:
-    """Per hour: the devices held as it began for a whole hour, and what changed in it for what was left of it."""
+    """Return device-microseconds per hour: the level at its start for a whole hour, plus each change times the time left."""
     found: list[tuple[datetime, Decimal]] = []
     level, reached = Decimal(0), None
     for hour, change, partial in changes:
@@ -94,7 +94,7 @@ def _of_the_week(hours: Sequence[tuple[datetime, Decimal]], zone: str) -> WeekHo
 def tokens_by_week_hour(
     window: Interval, zone: str, consumers: Collection[str], model: str = ""
 ) -> dict[str, WeekHours]:
-    """Tokens of `consumers` by model, local weekday and hour, from the roll-up; all classes, cached input included."""
+    """Return tokens of `consumers` by model, local weekday and hour, from the roll-up; all classes, also cached input."""
     if not consumers:
         return {}
     hours: dict[str, list[tuple[datetime, Decimal]]] = defaultdict(list)

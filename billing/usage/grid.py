@@ -1,4 +1,4 @@
-"""PURE: the hours and days of UTC, by which usage is rolled up."""
+"""PURE: UTC hours and days, by which usage is rolled up."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -29,5 +29,5 @@ def next_day(instant: datetime) -> datetime:
 
 @lru_cache(maxsize=HOURS_KEPT)
 def hour_of(seconds: int) -> datetime:
-    """The hour that begins so many seconds after 1970: rows come by the million, hours by the hundred."""
+    """Return the UTC hour that begins at a Unix time; cached, since rows come by the million and hours by the hundred."""
     return datetime.fromtimestamp(seconds, UTC)

@@ -1,4 +1,4 @@
-"""What pages call the reasons for which a record is in quarantine, and those for which an allocation ended."""
+"""Display names of reasons of quarantine and of ends of allocations."""
 
 from typing import Final
 

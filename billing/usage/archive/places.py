@@ -1,4 +1,4 @@
-"""Where sealed months are kept: a folder, or a bucket of an S3-compatible store. No Django here.
+"""Storage of sealed months: a folder, or a bucket of an S3-compatible store. No Django here.
 
 /archive, file:///archive
 s3://bucket/prefix?endpoint=https://host&region=x     credentials from the environment, as boto3 finds them
@@ -21,32 +21,32 @@ CHUNK: Final = 1 << 20
 
 
 class ArchiveError(ValueError):
-    """An address that names no archive, or a file of one that cannot be written or read."""
+    """Error of an address that names no archive, or of an archived file that cannot be written or read."""
 
 
 class UnreadableArchiveError(UserError, ArchiveError):
-    """Records of a month that left the ledger are asked for, and their archive is missing or is not as it was sealed."""
+    """Error of a read of records that left the ledger, if their archive is missing or differs from what was sealed."""
 
     code = "archive_unreadable"
 
 
 class Archive(Protocol):
-    """Files under names with slashes. None is ever replaced or deleted."""
+    """Files under names with slashes; no file is ever replaced or deleted."""
 
     address: str
 
     def put(self, name: str, file: Path) -> None:
-        """Store a copy of a file under a name that is new.  Raises ArchiveError."""
+        """Store a copy of a file under a new name.  Raises ArchiveError."""
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """The bytes of a file.  Raises ArchiveError, also where there is none."""
+        """Yield the bytes of a file.  Raises ArchiveError, also if the file is missing."""
 
     def local(self, name: str, scratch: Path) -> Path:
-        """A file to read: itself where it is on a disk of this machine, else a copy in `scratch`.  Raises ArchiveError."""
+        """Return a local path of a file: the file itself if it is on this machine's disk, else a copy in `scratch`."""
 
 
 class Folder:
-    """A folder of this machine, or one that several share."""
+    """Folder of this machine, or one shared by several machines."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.address = path, path.absolute().as_uri()
@@ -68,7 +68,7 @@ class Folder:
 
 
 class Bucket:
-    """A bucket of an S3-compatible store, below a prefix."""
+    """Bucket of an S3-compatible store, below a prefix."""
 
     def __init__(self, address: str, bucket: str, prefix: str, options: dict[str, str]) -> None:
         import boto3
@@ -112,7 +112,7 @@ def _as_archive_error(where: str) -> Iterator[None]:
 
 
 def archive_at(address: str) -> Archive:
-    """The archive of an address or a path.  Raises ArchiveError.
+    """Return the archive at an address or a path.  Raises ArchiveError.
 
     >>> archive_at("/archive").address, archive_at("file:///archive").address
     ('file:///archive', 'file:///archive')
@@ -138,7 +138,7 @@ def _bucket(address: str, parts: SplitResult) -> Bucket:
 
 
 def digest_and_size(chunks: Iterator[bytes]) -> tuple[str, int]:
-    """SHA-256 of what an archive gives, hexadecimal, and its bytes."""
+    """Return the hexadecimal SHA-256 and the size in bytes of an object."""
     digest, size = sha256(), 0
     for chunk in chunks:
         digest.update(chunk)

@@ -1,7 +1,7 @@
-"""Records of months that left the ledger, read from their archive: each file is what its manifest says, or nothing is read.
+"""Records of months that left the ledger, read from their archive; a file that differs from its manifest is not read.
 
-An archive in an object store is copied for each reading. What reads it: lines whose price or owner changed within an hour,
-prices by the length of prompts, and the requests behind a line.
+An archive in an object store is copied for each read. Readers: lines whose price or owner changed within an hour, prices
+by the length of prompts, and the requests behind a line.
 """
 
 import tempfile
@@ -30,7 +30,7 @@ NAMES: Final = ("source", "consumer", "model", "site", "provider", "status")
 
 
 def seal_of(item: ArchivedMonth) -> Seal:
-    """The seal whose folder has the records of a month.  Raises ArchiveError."""
+    """Return the seal whose folder has the records of a month.  Raises ArchiveError."""
     for seal in seals(item.month):
         if seal.folder == item.folder:
             return seal
@@ -39,7 +39,7 @@ def seal_of(item: ArchivedMonth) -> Seal:
 
 @contextmanager
 def archived_records(item: ArchivedMonth) -> "Iterator[tuple[DuckDBPyConnection, str]]":
-    """An engine, and the records of a month as a table of it.  Raises UnreadableArchiveError."""
+    """Yield a DuckDB connection and the SQL of a table of a month's records.  Raises UnreadableArchiveError."""
     with tempfile.TemporaryDirectory() as scratch, engine_connected() as engine:
         try:
             files = sealed_files(seal_of(item), "tokens", Path(scratch), lambda _: None)
@@ -56,9 +56,10 @@ def archived_sums(
     ranges: Sequence[tuple[int, datetime, datetime]], epochs: EpochFilter, bounds: Sequence[Mapping[str, tuple[int, ...]]],
     dimensions: Collection[Dimension] | None,
 ) -> list[tuple[Any, ...]]:  # fmt: skip
-    """Of records of the ranges: piece, source, consumer, model, site, hour in seconds, bucket, requests and counts.
+    """Return sums of archived records: piece, source, consumer, model, site, hour in seconds, bucket, requests and counts.
 
-    The bucket of a model without buckets in its piece is NO_BUCKET. `dimensions`: only of these.
+    The bucket of a model without buckets in its piece is NO_BUCKET. `ranges`: (piece, start, end). `dimensions`: only
+    records of these; None for all.
     """
     found: list[tuple[Any, ...]] = []
     for item in archived_among([Interval(start, end) for _, start, end in ranges], epochs):
@@ -93,9 +94,9 @@ def archived_requests(
     ranges: Sequence[tuple[str, Interval]], dimensions: Collection[Dimension], epochs: EpochFilter, usage: str,
     prompts: tuple[int, int | None], most: int,
 ) -> list[list[dict[str, Any]]]:  # fmt: skip
-    """The first requests of a line of each month that left, as `store.records.requests_of` gives those of the ledger.
+    """Return the first requests of a line, one list per archived month, in the form of `store.records.requests_of`.
 
-    `usage`: in SQL.
+    `usage`: SQL of the quantity. `prompts`: least and most input tokens. `most`: requests per month.
     """
     found: list[list[dict[str, Any]]] = []
     used = sorted({dimension[:3] for dimension in dimensions})
@@ -121,7 +122,7 @@ def archived_requests(
 
 
 def archived_record(key: bytes, at: datetime) -> dict[str, Any] | None:
-    """The record of a key that left, by the names of its fields; `at`: its time."""
+    """Return the archived record of a key, by field names; None if no archive has the key. `at`: time of the record."""
     for item in archived_among([Interval(at, at + MICROSECOND)], EpochFilter()):
         with archived_records(item) as (engine, table):
             columns = ("id", "source", "epoch_us(time)", "consumer", "model", *TOKEN_COUNTS, *NAMES[3:], "attributes")

@@ -1,8 +1,8 @@
-"""Rows of the ledger as Parquet files: what is read for each kind of usage, in which order and with which columns.
+"""Ledger rows as Parquet files: the SQL, order and columns of each kind of usage.
 
-Each row has `content`, the first 128 bits of SHA-256 over the text of its columns but the epoch: a record that is reported
-again has it again. The database makes it from what it stores, and the read back makes it again from the columns of the
-file: a row that was damaged on the way is found.
+Each row has `content`, the first 128 bits of SHA-256 over the text of its columns except the epoch: a record that is
+reported again has the same hash. The database computes the hash from what it stores, and verification recomputes it from
+the columns of the file: a row damaged on the way is found.
 """
 
 import io
@@ -37,21 +37,21 @@ HASH_BYTES: Final = 16
 ROWS_A_FILE: Final = 10_000_000
 BLOCK: Final = 8 << 20
 AT_ONCE: Final = 20_000
-"""Records of ClickHouse that the database writes in one statement."""
+"""Records of ClickHouse that the database converts in one statement."""
 SEPARATOR: Final = 31
-"""Between two columns in what is hashed: no name may contain it, and JSON escapes it."""
+"""Separator of hashed columns: no name may contain it, and JSON escapes it."""
 TEXT, INTEGER, TIME = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True)
 class SealedKind:
-    """A kind of usage: its columns as (SQL, type) by name, its rows of a window as known before a close, their order."""
+    """Kind of usage: columns as (SQL, type) by name, SQL of its rows in a window as known before a close, their order."""
 
     columns: Mapping[str, tuple[str, pa.DataType]]
     rows: str
     order: str
     keyed: bool = False
-    """Whether each row has the 128-bit key of (source, id)."""
+    """True if each row has the 128-bit key of (source, id)."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -63,9 +63,10 @@ class SealedKind:
         return ("key", "content") if self.keyed else ("content",)
 
     def statement(self, source: str = "") -> str:
-        """The rows as CSV in the order of the schema; hashes hexadecimal, times in microseconds; of another `source`.
+        """Return the COPY statement of the rows as CSV in schema order; hashes hexadecimal, times in microseconds.
 
-        What is in a column is worked out once, below OFFSET 0, and sorted before it is hashed: an id costs most of a row.
+        `source`: SQL to read in place of `rows`. Columns are computed once, below OFFSET 0, and sorted before they
+        are hashed: an id costs most of a row.
         """
         columns = [*(["e.key"] if self.keyed else []), *(f'{sql} AS "{name}"' for name, (sql, _) in self.columns.items())]
         ordered = f"SELECT {', '.join(columns)} FROM {source or self.rows} ORDER BY {self.order} OFFSET 0"
@@ -75,7 +76,7 @@ class SealedKind:
         return f"COPY (SELECT {', '.join(values)} FROM ({ordered}) r) TO STDOUT (FORMAT csv)"
 
     def content(self) -> str:
-        """The hash of a row, for PostgreSQL."""
+        """Return the PostgreSQL expression of a row's hash."""
         return self._content({name: sql for name, (sql, _) in self.columns.items()})
 
     def _content(self, sql: Mapping[str, str]) -> str:
@@ -87,7 +88,7 @@ class SealedKind:
         return {name: _microseconds(value) if self.columns[name][1] == TIME else value for name, value in sql.items()}
 
     def content_again(self) -> str:
-        """The same hash of a row of a file, for DuckDB, hexadecimal."""
+        """Return the DuckDB expression of the same hash for a row of a file, hexadecimal."""
         columns = [(name, kind) for name, (_, kind) in self.columns.items() if name != "epoch"]
         values = [f'epoch_us("{name}")' if kind == TIME else f'"{name}"' for name, kind in columns]
         texts = ", ".join(f"coalesce(CAST({value} AS VARCHAR), '')" for value in values)
@@ -150,11 +151,11 @@ KINDS: Final[Mapping[str, SealedKind]] = {
         "t.key",
     ),
 }  # fmt: skip
-"""What a seal has. Capacity has no epoch: it is as it was known when the month was sealed."""
+"""Kinds of usage in a seal. Capacity has no epoch: a seal has it as known when the month was sealed."""
 
 
 def record_contents(records: Sequence[tuple[TokenUsage, int]]) -> list[bytes]:
-    """The hash of each record, with its time in microseconds since 2000, as a seal has it."""
+    """Return the hash of each record, given with its time in microseconds since 2000, as a seal computes it."""
     if not records:
         return []
     names = ("id", "source", "consumer", "model", "site", "provider", "status")
@@ -176,7 +177,7 @@ def record_contents(records: Sequence[tuple[TokenUsage, int]]) -> list[bytes]:
 
 
 def asked(window: Interval, before: int) -> dict[str, Any]:
-    """The parameters of the rows of a kind: of a window, as known before a close."""
+    """Return the SQL parameters of a kind's rows: a window, as known before a close."""
     return {"start": window.start, "end": window.end, "before": before}
 
 
@@ -188,7 +189,7 @@ def rows_in_ledger(kind: str, window: Interval, before: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of rows of one kind, in their order."""
+    """File of sorted rows of one kind."""
 
     kind: str
     path: Path
@@ -198,7 +199,7 @@ class Part:
 def parts(
     kind: str, window: Interval, before: int, folder: Path, advance: Callable[[int], None], rows: int = ROWS_A_FILE
 ) -> Iterator[Part]:
-    """Files of at most about so many rows, one after the other; whoever has one may remove it. No rows give no file."""
+    """Yield files of about `rows` rows each; the caller may delete a file once yielded. Without rows there is no file."""
     found = KINDS[kind]
     batches, number = _batches(found, _lines(found, window, before)), 0
     batch = next(batches, None)
@@ -206,6 +207,7 @@ def parts(
         path, written = folder / f"{kind}-{number:05d}.parquet", 0
         with pq.ParquetWriter(path, found.schema, compression="zstd", use_dictionary=_repeating(found)) as writer:
             while batch is not None and written < rows:
+                # batches are not cut: a file may exceed `rows` by less than one batch
                 writer.write_batch(batch)
                 written += batch.num_rows
                 advance(batch.num_rows)
@@ -215,9 +217,9 @@ def parts(
 
 
 def _lines(kind: SealedKind, window: Interval, before: int) -> Iterator[bytes]:
-    """The rows as CSV: those of the database, then those of ClickHouse, which the database writes the same way.
+    """Yield the rows as CSV: rows of PostgreSQL, then those of ClickHouse, formatted by PostgreSQL too.
 
-    The first is asked for by who has the transaction, the others by a thread of pyarrow, over the same connection.
+    The caller's thread fetches the first row, a thread of pyarrow the others, over the same connection.
     """
     ledger, wrapped, servers = bare_connection(), connection.wrap_database_errors, token_servers() if kind.keyed else None
     lines = sharded_lines(servers, window, before) if servers else iter(())
@@ -262,7 +264,7 @@ def _octets(digits: pa.StringArray) -> pa.FixedSizeBinaryArray:
 
 
 class _Rows(io.RawIOBase):
-    """What COPY sends, row by row, as a file to read."""
+    """Readable file of the rows that COPY sends."""
 
     def __init__(self, first: bytes, rows: Iterator[bytes]) -> None:
         self._pending, self._rows = bytearray(first), rows
@@ -271,7 +273,7 @@ class _Rows(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Less than asked for only at the end."""
+        """Return `size` bytes; fewer only at the end."""
         for row in self._rows:
             self._pending += row
             if len(self._pending) >= size:

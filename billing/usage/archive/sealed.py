@@ -1,6 +1,6 @@
-"""Sealed months as they are read: what was noted of them, whether they are still that, and their sums by another engine.
+"""Sealed months as read back: their audit entries, verification of their files, and sums computed by DuckDB.
 
-The audit log has of each seal where it is and the SHA-256 of its manifest; the manifest has that of every file.
+The audit log has each seal's address and the SHA-256 of its manifest; the manifest has the SHA-256 of every file.
 """
 
 import json
@@ -25,14 +25,14 @@ MANIFEST: Final = "manifest.json"
 DAY_US: Final = 86_400_000_000
 
 FRACTIONS: Final = 10**12
-"""Devices are shared in parts of so many."""
+"""Denominator of device fractions."""
 Sums = dict[tuple[str, str], tuple[int, ...]]
-"""By source (or cluster) and UTC day: requests and counts of tokens, or device-microseconds times FRACTIONS."""
+"""Sums by source (or cluster) and UTC day: requests and counts of tokens, or device-microseconds times FRACTIONS."""
 
 
 @dataclass(frozen=True)
 class Seal:
-    """A sealed month as the audit log knows it: rows of epochs below `before`; its close billed those below `close_seq`."""
+    """Sealed month as in the audit log: has rows of epochs below `before`; its close billed epochs below `close_seq`."""
 
     month: str
     address: str
@@ -48,7 +48,7 @@ class Seal:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """Raises ArchiveError where it is missing or is not the one that was noted."""
+        """Return the verified manifest.  Raises ArchiveError if it is missing or differs from the noted one."""
         text = b"".join(self.archive.chunks(f"{self.folder}/{MANIFEST}"))
         if (found := sha256(text).hexdigest()) != self.manifest_sha256:
             raise ArchiveError(f"{self.folder}/{MANIFEST}: has SHA-256 {found}, the audit log says {self.manifest_sha256}")
@@ -61,7 +61,7 @@ class Seal:
 
 
 def seals(month: str | None = None) -> list[Seal]:
-    """Every seal that was made, the oldest first."""
+    """Return all seals, or those of a month, the oldest first."""
     entries = AuditEntry.objects.filter(action=ACTION).order_by("id")
     return [
         Seal(
@@ -73,7 +73,7 @@ def seals(month: str | None = None) -> list[Seal]:
 
 
 def seal_faults(seal: Seal, advance: Callable[[int], None]) -> Iterator[str]:
-    """What of a sealed month is missing or is not what it was; `advance` hears of each byte read."""
+    """Yield files of a sealed month that are missing or have changed; `advance` is called with the bytes read."""
     try:
         files = seal.manifest["files"]
     except ArchiveError as error:
@@ -97,7 +97,7 @@ def _counted(chunks: Iterator[bytes], advance: Callable[[int], None]) -> Iterato
 
 
 def sealed_files(seal: Seal, kind: str, scratch: Path, advance: Callable[[int], None]) -> list[Path]:
-    """The files of a kind to be read here, each as its manifest says.  Raises ArchiveError."""
+    """Return local paths of a kind's files, each verified against the manifest.  Raises ArchiveError."""
     found = []
     for file in seal.manifest["files"]:
         if file["kind"] == kind:
@@ -109,7 +109,7 @@ def sealed_files(seal: Seal, kind: str, scratch: Path, advance: Callable[[int], 
 
 
 def file_require(path: Path, expected: str) -> None:
-    """Raises ArchiveError where a file is missing or has another SHA-256."""
+    """Raise ArchiveError if a file is missing or has another SHA-256."""
     try:
         with path.open("rb") as file:
             found, _ = digest_and_size(iter(lambda: file.read(1 << 20), b""))
@@ -121,7 +121,7 @@ def file_require(path: Path, expected: str) -> None:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What a file says of itself: rows, sums, and rows whose columns do not give their own `content`."""
+    """Facts of a sealed file: rows, sums by source and day, and `damaged` rows whose columns do not give their `content`."""
 
     rows: int
     damaged: int
@@ -129,7 +129,7 @@ class FileFacts:
 
 
 def file_facts(kind: str, path: Path, window: Interval) -> FileFacts:
-    """Read a file by DuckDB: an engine that has nothing of the one that wrote it."""
+    """Read a file with DuckDB, an engine independent of the one that wrote it."""
     file = files_text([path])
     with engine_connected() as engine:
         asked = f"SELECT count(*), count(*) FILTER (WHERE {KINDS[kind].content_again()} <> lower(hex(content))) FROM {file}"
@@ -152,7 +152,7 @@ SUMS: Final[Mapping[str, str]] = {
 
 
 def day_text(number: int) -> str:
-    """The day so many days after 1970-01-01.
+    """Return the date that is a number of days after 1970-01-01.
 
     >>> day_text(20742)
     '2026-10-16'
