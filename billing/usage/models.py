@@ -1,4 +1,4 @@
-"""What was used, as it was reported. Token events live in plain tables of the first migration: their path has no ORM."""
+"""Tables of usage as reported. Token records live in plain tables of the first migration: their path has no ORM."""
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import RangeOperators
@@ -10,7 +10,7 @@ from billing.tenancy.models import ValidRange
 
 
 class GpuAllocation(models.Model):
-    """Devices held by one pod; the row follows the latest report, its spans say what was learned when."""
+    """Devices allocated to one pod; the row follows the latest report, its revisions keep what each close knew."""
 
     allocation_id = models.CharField(max_length=512, unique=True)
     identity = models.BigIntegerField(help_text="hash of all that may not change between reports")
@@ -63,10 +63,10 @@ class GpuAllocation(models.Model):
 
 
 class AllocationRevision(models.Model):
-    """The piece [start, until) of a hold that was learned while `epoch` closes had been made.
+    """Piece [start, until) of an allocation, learned while `epoch` closes had been made.
 
-    Pieces of one allocation follow each other without gap or overlap. What was learned before a close belongs to the
-    documents of that close; what is learned later, also about an earlier time, belongs to the next.
+    Revisions of one allocation follow each other without gap or overlap. A revision learned before a close belongs to the
+    documents of that close; one learned later, also about an earlier time, belongs to the next.
     """
 
     allocation = models.ForeignKey(GpuAllocation, on_delete=models.PROTECT, related_name="spans", db_index=False)
@@ -87,10 +87,10 @@ class AllocationRevision(models.Model):
 
 
 class AllocationInterruption(models.Model):
-    """How a hold that somebody else ended was known to have ended, while `epoch` closes had been made.
+    """End of an interrupted allocation as known while `epoch` closes had been made.
 
-    Only ends by INTERRUPTIONS and by a change of share stand here, and what such an end was corrected to: a close always
-    sees again what it saw.
+    Rows exist only for ends by INTERRUPTIONS and by a change of share, and for corrections of such ends: a close can always
+    be rated again from the ends that it knew.
     """
 
     allocation = models.ForeignKey(GpuAllocation, on_delete=models.PROTECT, related_name="ends", db_index=False)
@@ -106,9 +106,9 @@ class AllocationInterruption(models.Model):
 
 
 class UnknownShare(models.Model):
-    """A reported allocation of which nobody knows how much of a device it holds: the latest report of it, beside the ledger.
+    """Reported allocation whose share of a device is unknown: its latest report, stored beside the ledger.
 
-    Open while `settled` is empty. It is in no charge; once its share is known it is taken into the ledger as if it had just
+    It is open while `settled` is empty, and in no charge; once its share is known it enters the ledger as if it had just
     been reported.
     """
 
@@ -145,9 +145,9 @@ class UnknownShare(models.Model):
 
 
 class ShareDeclaration(models.Model):
-    """What somebody says that a unit of a resource is, where no agent can know it; null: it is no accelerator.
+    """Declared share of a device per unit of a resource, for resources that no agent can know; null: not an accelerator.
 
-    `accelerator`: only where that is reported, `why`: only where that is not known; both may be empty, then for all.
+    `accelerator`: only for allocations reported with it, `why`: only for this reason of the unknown share; empty: for all.
     """
 
     cluster = models.CharField(max_length=512)
@@ -171,9 +171,9 @@ class ShareDeclaration(models.Model):
 
 
 class ShareCorrection(models.Model):
-    """What a unit of a resource is from an instant on, whatever share its agent reports, until a later correction.
+    """Share of a device per unit of a resource from an instant on, whatever its agent reports, until a later correction.
 
-    `accelerator`: only where that is reported; empty: whatever is.
+    `accelerator`: only for allocations reported with it; empty: for all.
     """
 
     cluster = models.CharField(max_length=512)
@@ -198,7 +198,7 @@ class ShareCorrection(models.Model):
 
 
 class AgentWatermark(models.Model):
-    """Up to when an agent has reported everything it saw of its cluster."""
+    """Instant up to which an agent has reported everything it saw of its cluster."""
 
     agent = models.CharField(max_length=512)
     cluster = models.CharField(max_length=512)
@@ -211,7 +211,7 @@ class AgentWatermark(models.Model):
 
 
 class AgentDiagnostic(models.Model):
-    """What an agent could not meter, in its own words: a pod that it cannot read, an unknown extended resource."""
+    """Agent's message about what it could not meter: a pod that it cannot read, an unknown extended resource."""
 
     class Kind(models.TextChoices):
         PROBLEM = "problem", "cannot be metered"
@@ -232,7 +232,7 @@ class AgentDiagnostic(models.Model):
 
 
 class CoverageNote(models.Model):
-    """What somebody says of [start, until): that nobody watched the cluster then, or that it was filled afterwards."""
+    """Note about [start, until) of a cluster: no agent watched it, or its usage was filled in afterwards."""
 
     class Kind(models.TextChoices):
         UNWATCHED = "unwatched", "nobody watched"
@@ -253,9 +253,9 @@ class CoverageNote(models.Model):
 
 
 class ClusterScan(models.Model):
-    """A list of everything that held devices at one instant, beside what the watching agent knew then.
+    """Comparison of a list of all pods that held devices at one instant with the allocations its agent knew then.
 
-    In units of extended resources; `differing` stand in one of the two only.
+    Counted in units of extended resources; `differing` units are in one of the two only.
     """
 
     agent = models.CharField(max_length=512)
@@ -323,7 +323,7 @@ class EfficiencySample(models.Model):
 
 
 class AcceptedRows(models.Model):
-    """How many new rows of a kind one transaction stored: what was removed since is missed, even if nothing points to it."""
+    """Number of new rows of a kind stored by one transaction: it reveals removed rows that nothing refers to."""
 
     class Kind(models.TextChoices):
         ALLOCATION = "gpuallocation", "allocations"
@@ -338,7 +338,7 @@ class AcceptedRows(models.Model):
 
 
 class EngineReading(models.Model):
-    """What a replica of an inference server had counted: evidence beside the gateways' records, never billed."""
+    """Token counters of one replica of an inference server: evidence beside the gateways' records, never billed."""
 
     source = models.CharField(max_length=512)
     replica = models.CharField(max_length=512)
@@ -359,11 +359,11 @@ class EngineReading(models.Model):
 
 
 class Close(models.Model):
-    """[start, end) of a billing month that was closed as number `close_seq`; usage learned later is late.
+    """Close number `close_seq` of the billing month [start, end); usage of the month learned later is late.
 
-    A close that was taken back counts as none: its month is open again, and what it had billed the next close bills.
-    Its number stays used, so that no row learned since then is older than it was. It is rated for ever by the rules of
-    number `rating_rules` (`billing.rating.rules`); 1.0.0 knows no others and leaves the number to the database.
+    A withdrawn close does not count: its month is open again, and the next close bills what it had billed. Its number stays
+    used, so that rows learned since keep a later epoch. The close is always rated by the rules of number `rating_rules`
+    (`billing.rating.rules`); 1.0.0 knows no others and leaves the number to the database.
     """
 
     close_seq = models.IntegerField(primary_key=True)
@@ -383,7 +383,7 @@ class Close(models.Model):
 
 
 class QuarantinedRecord(models.Model):
-    """A reported record that could not enter the ledger: kept with the reason until somebody resolves it."""
+    """Reported record that could not enter the ledger, kept with the reason until a person resolves it."""
 
     class Reason(models.TextChoices):
         INVALID = "invalid", "breaks the contract"
@@ -417,7 +417,7 @@ class QuarantinedRecord(models.Model):
 
 
 class ServiceTierRule(models.Model):
-    """Usage that a source reports in a service tier is billed as the tier `treat_as`, until a later rule begins."""
+    """Rule that usage reported by a source in a service tier is billed as tier `treat_as`, until a later rule begins."""
 
     source = models.CharField(max_length=512)
     service_tier = models.CharField(max_length=512)
@@ -432,8 +432,9 @@ class ServiceTierRule(models.Model):
 
 
 class CapacityTypeRule(models.Model):
-    """Allocations of a cluster that fulfil every condition that is not empty are of a capacity type, until a later rule of
-    the same conditions begins; `stated`: of the one that their node states.
+    """Rule that a cluster's allocations that meet all non-empty conditions have a capacity type.
+
+    It applies until a later rule of the same conditions begins; `stated` restores the type that the node states.
     """
 
     cluster = models.CharField(max_length=512)
@@ -456,7 +457,7 @@ class CapacityTypeRule(models.Model):
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The patterns that an allocation has to fit, by field."""
+        """Return the patterns that an allocation must match, by field."""
         given = {
             "namespace": self.namespace, "priority_class": self.priority_class, "queue": self.queue, "label": self.label,
             "tag": self.tag,
@@ -465,12 +466,12 @@ class CapacityTypeRule(models.Model):
 
     @property
     def subject(self) -> str:
-        """Cluster and conditions, as people know the rule."""
+        """Return the cluster and conditions as the display name of the rule."""
         return "/".join([self.cluster, *(f"{name} {pattern}" for name, pattern in self.conditions.items())])
 
 
 class TokenFile(models.Model):
-    """A source of tokens of which a file was imported, with the latest time of a record that came so."""
+    """Source of tokens of which a file was imported, with the latest time of an imported record."""
 
     source = models.CharField(max_length=512, unique=True)
     until = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""Reads whether more devices were held at any time than nodes offered: idle time of other hours hides it from the sums."""
+"""Reads of devices allocated beyond what nodes offered at an instant, which idle time of other hours hides in the sums."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,24 +12,25 @@ from metering.intervals import Interval
 from pricing.money import round_to
 
 SHORTEST: Final = timedelta(minutes=1)
-"""Starts and ends come from clocks that differ by seconds; what is over for less is none."""
+"""Shortest excess that counts: starts and ends come from clocks that differ by seconds."""
 FRACTION_PLACES: Final = 12
 SMALLEST: Final = Decimal("0.000000001")
-"""Fractions of devices are rounded to twelve decimals: six sixths may be a little more than one."""
+"""Tolerance for fractions of devices, rounded to twelve decimals: six sixths may be a little more than one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overallocation:
-    """GPU-seconds that were held where capacity is known, and how many of them beyond it."""
+    """GPU-seconds allocated while capacity is known (`held`), and the part of them beyond the capacity."""
 
     beyond: Decimal = Decimal(0)
     held: Decimal = Decimal(0)
 
 
 def overallocations(window: Interval) -> dict[tuple[str, str], Overallocation]:
-    """By (cluster, accelerator) what was held beyond what was offered at that instant, as far as known.
+    """Return allocated time beyond the capacity offered at the same instant, by (cluster, accelerator).
 
-    Time in which a cluster reported no capacity of an accelerator is left out: there nobody can know.
+    Time in which a cluster reported no capacity of an accelerator is left out, since its capacity is unknown. Pools without
+    excess are absent.
     """
     offered = "SELECT DISTINCT resource FROM usage_nodecapacity WHERE start < %(end)s AND until > %(start)s"
     resources = [name for (name,) in rows_read(offered, {"start": window.start, "end": window.end})]

@@ -1,7 +1,7 @@
-"""The sums of GPU time: one builder for every grain, exact, as of a close.
+"""Sums of GPU time: one SQL builder for every grain, exact, as of a close.
 
 Device-microseconds are quantity x device_fraction x microseconds, unit-microseconds leave the fraction out. A sum is per
-piece of time, cluster, namespace, accelerator and resource, and per detail that is asked for beside these (`Detail`).
+piece of time, cluster, namespace, accelerator and resource, and per further `Detail` that the caller names.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from pricing.interruptions import InterruptionRule
 
 FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 Namespaces = Collection[tuple[str, str]]
-"""(cluster, namespace) of what is read, None for all."""
+"""(cluster, namespace) pairs to read; None for all."""
 IN_NAMESPACES: Final = "(a.cluster, a.namespace) IN (SELECT * FROM unnest(%(clusters)s::text[], %(namespaces)s::text[]))"
 
 Detail = Literal["job", "queue", "site", "hour", "allocation", "pool", "tier", "capacity_type"]
@@ -39,10 +39,10 @@ WITHOUT: Final[Mapping[Detail, str]] = {
 
 
 class GpuTime(msgspec.Struct, frozen=True, gc=False):
-    """Devices held in one piece; what the grain does not distinguish is empty.
+    """Devices allocated in one piece of time; fields outside the grain are empty.
 
-    `hour` is a UTC hour. `capacity_type` is that of the start of the piece: cut pieces at `capacity_type_changes`. Of an
-    allocation, from `first` to `last`. `policy` and `reason` of time that the platform carries.
+    `hour` is a UTC hour. `capacity_type` is that of the start of the piece: cut pieces at `capacity_type_changes`. `first`
+    and `last`: bounds of one allocation. `policy` and `reason`: only for time that the platform carries.
     """
 
     piece: int
@@ -70,7 +70,7 @@ def gpu_time(
     pieces: Sequence[Interval], epochs: EpochFilter, by: Collection[Detail] = (), *,
     namespaces: Namespaces | None = None, jobs: Collection[JobName] | None = None,
 ) -> Iterator[GpuTime]:  # fmt: skip
-    """What was held in the pieces; only in these namespaces, or only by these jobs."""
+    """Return sums of allocated time in the pieces; optionally only of these namespaces or these jobs."""
     if not pieces or (namespaces is not None and not namespaces) or (jobs is not None and not jobs):
         return iter(())
     source = "usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id"
@@ -81,7 +81,7 @@ def carried_time(
     pieces: Sequence[Interval], epochs: EpochFilter, rules: Sequence[InterruptionRule], by: Collection[Detail] = (), *,
     namespaces: Namespaces | None = None,
 ) -> Iterator[GpuTime]:  # fmt: skip
-    """What the rules say of the time that was learned in `epochs`, by ends that were known before them.
+    """Return sums of time learned in `epochs` that the platform carries by the rules, by ends known before `epochs.before`.
 
     The end of an allocation decides about all of its pieces, and a rule's cap is counted back from it through them.
     Time that a close had billed before its end was known is not in any later close's epochs.
@@ -102,8 +102,9 @@ _LAST_KNOWN = """NOT EXISTS (SELECT 1 FROM usage_allocationinterruption n WHERE 
 _PIECE_BEFORE = f"""x.cluster = z.cluster AND x.pod_uid = z.pod_uid AND x.namespace = z.namespace AND x.resource = z.resource
     AND x.accelerator = z.accelerator AND x.started_at < z.started_at AND c.end_reason = '{Rule.SHARE_CHANGED.value}'
     AND c.ended_at <= z.started_at AND {_LAST_KNOWN.format(end="c")}"""
-"""Shared claims are cut wherever their share changes: `x`, which `c` ended so, is of the same pod as the later `z`.
-The last piece alone says why it all ended; one that was voided is empty, and says nothing of those before it."""
+"""SQL condition that `x` is an earlier piece of `z`: an agent cuts shared claims where their share changes (`c`).
+Only the last piece has the reason of the end; a voided piece is empty and does not decide about earlier ones.
+"""
 CARRIED: Final = f"""usage_allocationinterruption e
     JOIN unnest(%(policies)s::text[], %(reasons)s::text[], %(froms)s::timestamptz[], %(untils)s::timestamptz[],
                 %(caps)s::bigint[]) AS r (policy, reason, valid_from, valid_until, cap_us)
@@ -125,12 +126,11 @@ def _summed(
     source: str, begin: str, rule: Sequence[str], pieces: Sequence[Interval], epochs: EpochFilter, by: Collection[Detail],
     namespaces: Namespaces | None, jobs: Collection[JobName] | None, given: Mapping[str, Any],
 ) -> Iterator[GpuTime]:  # fmt: skip
-    """The sums. `begin`: from when on a span counts; `rule`: the columns of the policy and the reason why it does.
+    """Return the sums. `begin`: SQL of a revision's counted start; `rule`: columns of the policy and the reason.
 
-    They come in the order of their names, but for those of hours and allocations, of which there may be millions.
-
-    Spans are read once, by the bounds of all pieces, of which the database knows how many there are (OFFSET 0 keeps it from
-    looking for those of each piece). Time is added up as time: only its sums, by quantity and share, are multiplied.
+    Rows are sorted by name, except those of hours and allocations, of which there may be millions. Revisions are read once,
+    by the bounds of all pieces (OFFSET 0 keeps the planner from searching once per piece). Time is added up first: only its
+    sums, by quantity and share, are multiplied.
     """
     lo, hi = "greatest(a.start, p.lo)", "least(a.until, p.hi)"
     hours = f"""CROSS JOIN LATERAL generate_series(date_trunc('hour', {lo}, 'UTC'), {hi} - interval '1 microsecond',
@@ -164,7 +164,9 @@ def _summed(
 
 
 def _only(namespaces: Namespaces | None, jobs: Collection[JobName] | None) -> str:
-    """IS TRUE makes the database look each allocation up in the set of jobs. As a join it would go from each job through all
+    """Return the SQL condition of the namespaces and jobs.
+
+    IS TRUE makes the database look each allocation up in the set of jobs. As a join it would go from each job through all
     allocations of its namespace.
     """
     conditions = ["TRUE"]
@@ -179,6 +181,6 @@ def _only(namespaces: Namespaces | None, jobs: Collection[JobName] | None) -> st
 
 
 def namespace_lists(namespaces: Namespaces) -> dict[str, list[str]]:
-    """The parameters of IN_NAMESPACES."""
+    """Return the SQL parameters of IN_NAMESPACES."""
     ordered = sorted(namespaces)
     return {"clusters": [cluster for cluster, _ in ordered], "namespaces": [namespace for _, namespace in ordered]}

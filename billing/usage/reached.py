@@ -1,4 +1,4 @@
-"""Through when usage was reported, by cluster and source: what ends before its month does may be half of a file."""
+"""Reads of the instant through which usage was reported, by cluster and source; an early end may mean half a file."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ HELD: Final = """SELECT cluster, bool_and(from_file), max(least(observed_until, 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reached:
-    """A cluster (`gpu`) or a source of tokens, whether files report it, and up to when anything is known of it."""
+    """Cluster (`gpu`) or source of tokens: True if only files report it, and the instant through which it is reported."""
 
     kind: str
     name: str
@@ -25,9 +25,9 @@ class Reached:
 
 
 def reached_in(window: Interval) -> list[Reached]:
-    """Every cluster and source that was used in the window, at most through its end.
+    """Return every cluster and source with usage in the window, with `through` capped at the end of the window.
 
-    Of an agent that is its watermark; of a file its latest record; of a gateway the end of the last hour with usage.
+    `through` is an agent's watermark, a file's latest record, or the end of a gateway's last hour with usage.
     """
     watched: dict[str, datetime] = {}
     for cluster, watermark in AgentWatermark.objects.filter(watermark__gt=window.start).values_list("cluster", "watermark"):

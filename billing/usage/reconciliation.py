@@ -1,16 +1,14 @@
-"""Reads that ask whether anything is missing or guessed: gateways beside inference servers, sources that have fallen
-silent, allocations whose end was not reported.
+"""Reads of missing and estimated usage: gateways compared with inference servers, silent sources, estimated ends.
 
-Compared are tokens that gateways reported with tokens that inference servers counted, per model and day.
+Tokens that gateways reported are compared with tokens that inference servers counted, per model and day.
 
-A counter shows how much it grew between two readings of a replica, and that growth belongs to the day of the later one. A
-counter that was set back, because the server was started again, has grown by what it shows; what was counted between the
-last reading and the end of the server is not known. The first reading of a replica has grown by what it shows only if the
-server was started on that day, else it is a beginning and shows nothing. Readings of every few minutes keep what falls on
-the wrong side of midnight, and what is lost with a server, far below the tolerance.
+A counter grows by the difference of two readings of a replica, and the growth belongs to the day of the later one. A
+counter that was reset, because the server restarted, has grown by its value; tokens counted between the last reading and
+the end of the server are unknown. The first reading of a replica counts as growth only if the server was started on that
+day, else it is a baseline. Readings every few minutes keep the tokens on the wrong side of midnight, and those lost with a
+server, far below the tolerance.
 
-A day is comparable for a model if readings, or the start of a server that they report, lie before it, and readings
-after its end.
+A day is comparable for a model if readings, or the reported start of a server, lie before it, and readings after its end.
 """
 
 from bisect import bisect_right
@@ -59,11 +57,11 @@ ENGINE_DAYS = """
            r.first <= d.first AND r.last >= d.last
     FROM reach r CROSS JOIN days d LEFT JOIN engine e USING (model, day) WHERE d.last IS NOT NULL ORDER BY subject, day
 """
-"""Days by number, from 1, each from one of the bounds to the next."""
+"""SQL of engine tokens by model and day; days are numbered from 1, each from one of the bounds to the next."""
 USUAL_DAYS = 7
 SILENT_AFTER = timedelta(hours=24)
 LOOKED_BACK = timedelta(days=62)
-"""So that a source which fell silent in the month before is still missed in this one."""
+"""Look-back that still finds in this month a source that fell silent in the month before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +78,12 @@ class EngineDay:
 
 
 def silent_sources(until: datetime) -> list[tuple[str, datetime]]:
-    """(source, end of the last hour with usage) of token sources that have fallen silent.
+    """Return (source, end of the last hour with usage) of token sources that have fallen silent.
 
-    Such a source was used on seven days or more, and then not for a day, nor for as long as it had ever paused before. A
-    source is not missed of which an agent says that it went on watching, nor one whose last usage came in a file.
-    Only sources without usage lately are looked back at: as a rule none, so that no other hour is read.
+    Such a source was used on seven days or more, and then not for a day, nor for as long as its longest earlier pause. A
+    source is not missed if an agent's watermark for it advances, nor if its last usage came in a file.
+
+    Only sources without recent usage are looked up in the past: usually none, so that no other hour is read.
     """
     lately = {source for source, _ in last_used(this_hour(until - SILENT_AFTER), until)}
     missed = set(names_reported("source")) - lately
@@ -104,9 +103,9 @@ def silent_sources(until: datetime) -> list[tuple[str, datetime]]:
 
 
 def engine_days(window: Interval, zone: str) -> list[EngineDay]:
-    """Every day of the window for every model that has readings, by model and day.
+    """Return every day of the window for every model with readings, by model and day.
 
-    Gateways' tokens are summed by the hour of UTC: a day whose midnight cuts one begins with the next, on both sides.
+    Gateways' tokens are summed by UTC hour: if midnight cuts an hour, the day begins with the next hour, on both sides.
     """
     days = midnights(window.start, window.end, zone)
     bounds = [next_hour(midnight) for midnight in days]
@@ -139,15 +138,16 @@ ESTIMATED_ENDS = """
            max(end_latest), sum(device_us), count(*)
     FROM guess GROUP BY 1, 2, CASE WHEN place <= %(most)s THEN place END ORDER BY min(place)
 """
+# pods listed one by one; the rest is summed by cluster
 MOST_ENDS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class EstimatedEnd:
-    """An allocation whose end was not reported: billed until `ended_at`, it ended within [earliest, latest].
+    """Allocation whose end was not reported: billed until `ended_at`, ended within [earliest, latest].
 
-    `device_us`: microseconds of whole devices between these bounds, as far as they lie in the window. `pod` is
-    namespace/name; it is None for the `holds` of a cluster that are summed, because there are more than are listed.
+    `device_us`: microseconds of whole devices between these bounds, cut to the window. `pod` is namespace/name, or None for
+    a cluster's sum of `holds` allocations beyond the listed ones.
     """
 
     cluster: str
@@ -161,14 +161,14 @@ class EstimatedEnd:
 
 
 def estimated_ends(window: Interval, *, most: int = MOST_ENDS) -> list[EstimatedEnd]:
-    """Holds whose end is an estimate of which a part lies in the window, the widest first; `most` of them one by one."""
+    """Return estimated ends whose bounds overlap the window, the widest first; beyond `most` they are summed by cluster."""
     rows = rows_read(ESTIMATED_ENDS, {"start": window.start, "end": window.end, "most": most})
     return [EstimatedEnd(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceGaps:
-    """Numbers of a run of a source of which the ledger has no record: stretches (first, last), both inclusive."""
+    """Sequence numbers of a source's run without a record in the ledger: ranges (first, last), both inclusive."""
 
     source: str
     run: str
@@ -180,10 +180,10 @@ class SequenceGaps:
 
 
 def sequence_gaps(window: Interval) -> list[SequenceGaps]:
-    """What sources numbered and never got to the ledger, by source and run.
+    """Return sequence numbers that never arrived, by source and run.
 
-    A gap belongs to every window into which one of the two records beside it falls, or the time between them: nobody knows
-    when its requests were. What a run numbered before its first and after its last record that arrived is not known.
+    A gap belongs to every window that contains one of the two records around it, or the time between them: the time of its
+    requests is unknown. Numbers before the first and after the last record that arrived of a run are not known.
     """
     rows = rows_read(
         """SELECT source, run, array_agg(ARRAY[last + 1, following - 1] ORDER BY last)

@@ -1,8 +1,8 @@
-"""Reads through when usage is complete, and who has fallen silent: read once as of an instant, asked for any scope.
+"""Reads of data freshness: the instant through which usage is complete, and silent reporters, for any scope.
 
-An agent reports up to when it has seen everything (its watermark). A gateway reports no such time: it counts as complete
-while its own token was used within a day. Files are complete for what they hold, so where nobody else reports, usage is
-known through its last hour.
+They are read once as of an instant. An agent reports a watermark up to which it has seen everything. A gateway reports
+none: it counts as complete while its own API token was used within a day. Files are complete for their content, so where
+no agent or gateway reports, usage is known through its last hour.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from billing.usage.store.hours import used_by_source
 from metering.intervals import MICROSECOND, Interval
 
 EXPECTED: Final = timedelta(days=31)
-"""A reporter that has been silent for longer is expected no more, as long as another one of the scope reports."""
+"""Longest silence of a reporter that is still expected, as long as another one of the scope reports."""
 
 SAID: Final = """
     SELECT (SELECT array_agg(ARRAY[cluster, agent] ORDER BY cluster, agent) FROM usage_agentwatermark),
@@ -43,9 +43,9 @@ OWNED: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """A reporter that is expected and reports nothing since `since`.
+    """Expected reporter that has not reported since `since`.
 
-    kind: agent, gateway, or allocations (running ones of a cluster without an agent that nobody reports any more).
+    kind: agent, gateway, or allocations (running ones of a cluster without an agent that are no longer reported).
     """
 
     kind: str
@@ -56,9 +56,10 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class ReportingState:
-    """`data_through`: through when the usage of a scope is complete; None where none was ever reported.
+    """Data freshness of a scope. `data_through`: instant through which its usage is complete; None if none was reported.
 
-    `silent`: who is silent, the longest first. `gaps`: earlier stretches of the window that nobody watched or filled.
+    `silent`: silent reporters, the longest first. `gaps`: earlier intervals of the window that were neither watched nor
+    filled.
     """
 
     data_through: datetime | None
@@ -68,7 +69,7 @@ class ReportingState:
 
 @dataclass(frozen=True, slots=True)
 class _Reporter:
-    """`through`: up to when it is complete; `tolerated`: how far behind it may be."""
+    """Reporter; `through`: instant up to which its reports are complete; `tolerated`: delay before it counts as silent."""
 
     kind: str
     place: str
@@ -79,12 +80,12 @@ class _Reporter:
 
 @dataclass(frozen=True)
 class Reported:
-    """What everybody has reported of the time before `until`."""
+    """All reports of the time before `until`."""
 
     until: datetime
 
     def state(self, scope: UsageScope, window: Interval) -> ReportingState:
-        """Through when the usage of a scope in the window is complete, and what is missing of it."""
+        """Return the instant through which a scope's usage in the window is complete, with silent reporters and gaps."""
         concerned = [one for one in self._reporters if self._concerns(one.kind, one.place, scope, window)]
         recent = [one for one in concerned if self.until - one.through <= EXPECTED]
         expected = recent or concerned
@@ -102,7 +103,11 @@ class Reported:
         return self.until - one.through > one.tolerated
 
     def _concerns(self, kind: str, place: str, scope: UsageScope, window: Interval) -> bool:
-        """An agent watches a cluster, or reads the log of a source of tokens, of which somebody owns consumers then."""
+        """Return True if a reporter's usage can be in the scope.
+
+        An agent watches a cluster, or reads the log of a source of tokens; a team's scope needs an owner of it in the
+        window.
+        """
         teams = scope.teams
         of_devices = kind != "gateway" and scope.has_devices and fits(scope.cluster, place)
         if of_devices and (teams is None or _owned(self._clusters, teams, place, window)):
@@ -130,7 +135,7 @@ class Reported:
         ]  # fmt: skip
 
     def _tail(self, gap: Gap) -> datetime | None:
-        """Since when the agent's own silence has lasted; None where it has ended."""
+        """Return the start of an agent's silence if it still lasts, else None."""
         last = gap.unwatched[-1] if gap.unwatched and not gap.allocations else None
         return last.start if last is not None and last.end >= self.until else None
 
@@ -160,7 +165,7 @@ class Reported:
 
     @cached_property
     def _gateways(self) -> dict[str, datetime]:
-        """When each gateway was heard last, but of the silent only those that reported nearly every day."""
+        """Return the last contact of each gateway; of silent ones only those that used to report nearly every day."""
         quiet = {source: at for source, at in self._reports.heard.items() if self.until - at > SILENT_AFTER}
         heard = {source: at for source, at in self._reports.heard.items() if source not in quiet}
         return heard | _regular_sources(quiet)
@@ -183,7 +188,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class _Reports:
-    """Agents with their clusters, when gateways were heard last, and what agents left open."""
+    """Agents with their clusters, the last contact of gateways, and metering gaps."""
 
     agents: list[tuple[str, str]]
     heard: dict[str, datetime]
@@ -208,7 +213,7 @@ def _owned(book: _Places, teams: Iterable[str], place: str, window: Interval) ->
 
 
 def _regular_sources(quiet: dict[str, datetime]) -> dict[str, datetime]:
-    """Those of them that reported on so many days of the month before they fell silent that their silence says something."""
+    """Return those of the quiet sources that reported on at least USUAL_DAYS days of the month before their silence."""
     if not quiet:
         return {}
     looked_at = Interval(min(quiet.values()) - EXPECTED, next_day(max(quiet.values()) + MICROSECOND))

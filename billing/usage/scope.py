@@ -1,4 +1,4 @@
-"""PURE: whose usage, of what, and as known when, somebody asks about."""
+"""PURE: scope of a question about usage: teams, names, and the epochs to read."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -7,7 +7,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class UsageScope:
-    """Whose usage, and of what: `teams` None is everybody, an empty pattern is everything."""
+    """Teams and names to select usage by: `teams` None is every team, an empty pattern matches everything."""
 
     teams: frozenset[str] | None = None
     cluster: str = ""
@@ -27,13 +27,13 @@ class UsageScope:
 
 
 def fits(pattern: str, name: str) -> bool:
-    """Whether a pattern asks for a name; an empty one asks for all."""
+    """Return True if a pattern matches a name; an empty pattern matches every name."""
     return not pattern or fnmatchcase(name, pattern)
 
 
 @dataclass(frozen=True, slots=True)
 class EpochFilter:
-    """Rows with first <= epoch < before; of efficiency samples also those up to the `last_sample`-th, however late."""
+    """Rows with first <= epoch < before; of efficiency samples also those up to id `last_sample`, however late."""
 
     before: int = 2**31 - 1
     first: int = 0

@@ -1,7 +1,7 @@
-"""All reads of usage. Every sum here is exact: integers or numeric, never a float.
+"""Reads of usage. Every sum is exact: integers or numeric, never a float.
 
-A *piece* is a stretch of time that no price or ownership change cuts; sums come per piece. Which rows count is said by
-`EpochFilter`: a close sees what was learned before it, and as late what was learned since the close before it.
+A *piece* is an interval that no price or ownership change cuts; sums come per piece. `EpochFilter` selects the rows that
+count: a close sees what was learned before it, and as late usage what was learned since the close before it.
 """
 
 from dataclasses import dataclass
@@ -31,34 +31,35 @@ SAMPLED = """usage_efficiencysample e
                AND (e.workload_kind IN (workload_kind, '') OR workload_kind = '')
     ) a ON EXISTS (SELECT 1 FROM usage_allocationrevision m WHERE m.allocation_id = a.id AND m.epoch < %(before)s
                    AND m.start < e."end" AND m.until > e.start)"""
-"""Samples `e` with the allocations `a` that they measured: which held devices at that time, as was known before the
-close. Without that, an allocation of a later month that reuses the name of a workload would change a closed one. Kinds tell
-workloads of one name apart where both sample and allocation say theirs."""
+"""SQL of samples `e` with the allocations `a` they measured: those allocated at that time, as known before the close.
+Otherwise an allocation of a later month that reuses the name of a workload would change a closed one. Kinds tell
+workloads of one name apart if both sample and allocation have one.
+"""
 KNOWN_SAMPLE = "(e.epoch < %(before)s OR e.id <= %(last_sample)s)"
 
 
 JobName = tuple[str, str, str]
-"""Cluster, namespace, and kind and name of the controller, or the pod where it has none."""
+"""Cluster, namespace, and kind/name of the controller (`pod/UID` without one)."""
 
 
 def close_before(close_seq: int) -> int:
-    """Number of the close before `close_seq`, 0 where it is the first; closes that were taken back do not count."""
+    """Return the number of the close before `close_seq`, 0 if there is none; withdrawn closes do not count."""
     return _last_close(Close.objects.filter(close_seq__lt=close_seq, withdrawn_at=None))
 
 
 def late_epochs(close_seq: int) -> EpochFilter:
-    """What close `close_seq` bills of windows closed before it: learned since the close before it."""
+    """Return the epochs that close `close_seq` bills of earlier closed windows: those since the close before it."""
     return EpochFilter(before=close_seq, first=close_before(close_seq))
 
 
 def last_sample() -> int:
-    """Id of the last efficiency sample; nobody adds one with a lower id while usage is frozen."""
+    """Return the id of the last efficiency sample; while the ingest lock is held exclusively, no lower id can appear."""
     return EfficiencySample.objects.aggregate(last=Max("id"))["last"] or 0
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedSpan:
-    """A closed window: [start, end), closed as number `close_seq`."""
+    """Closed window: [start, end), closed as number `close_seq`."""
 
     close_seq: int
     start: datetime
@@ -66,8 +67,9 @@ class ClosedSpan:
 
 
 def late_windows(close_seq: int, *, of_tokens: bool = True) -> list[ClosedSpan]:
-    """The windows closed before close `close_seq` of which something was learned since the close before it, of tokens or
-    of devices.
+    """Return closed windows with late usage for close `close_seq`: learned since the close before it.
+
+    `of_tokens`: also windows with late tokens only; False: those with late device time.
     """
     if close_seq <= 1:
         return []
@@ -88,7 +90,7 @@ def late_windows(close_seq: int, *, of_tokens: bool = True) -> list[ClosedSpan]:
 
 
 def last_close_seq() -> int:
-    """Number of the last close, 0 before the first; one that was taken back has used its number."""
+    """Return the number of the last close, 0 before the first; a withdrawn close has used its number."""
     return _last_close(Close.objects.all())
 
 
@@ -97,7 +99,7 @@ def _last_close(closes: QuerySet[Close]) -> int:
 
 
 def allocated_devices(window: Interval, epochs: EpochFilter) -> Decimal:
-    """Device-microseconds held in the window, in one sum that nothing cuts."""
+    """Return device-microseconds allocated in the window, as one control total, independent of pieces."""
     ((held,),) = rows_read(
         """SELECT coalesce(sum(a.quantity * a.device_fraction
                       * extract(epoch FROM least(s.until, %(hi)s) - greatest(s.start, %(lo)s))) * 1000000, 0)
@@ -109,7 +111,7 @@ def allocated_devices(window: Interval, epochs: EpochFilter) -> Decimal:
 
 
 def job_queues(window: Interval, epochs: EpochFilter) -> dict[JobName, str]:
-    """The queue of each job that held devices in the window, where it had one; of several the first by name."""
+    """Return the queue of each job with allocations in the window, the first by name; jobs without a queue are absent."""
     rows = rows_read(
         f"""SELECT a.cluster, a.namespace, {JOB}, min(a.queue) FROM usage_allocationrevision s
             JOIN usage_gpuallocation a ON a.id = s.allocation_id
@@ -121,7 +123,7 @@ def job_queues(window: Interval, epochs: EpochFilter) -> dict[JobName, str]:
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One efficiency sample of a job, with the accelerator that it ran on. `pod`: its UID, "" of a whole workload."""
+    """Efficiency sample of a job, with the accelerator it ran on. `pod`: its UID, "" for a whole workload."""
 
     cluster: str
     namespace: str
@@ -141,14 +143,14 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Samples, each once, and every job of which they measured a pod: a sample may name the pods of several."""
+    """Samples, each once, and every job of which they measured a pod: one sample may name pods of several jobs."""
 
     samples: list[Sample]
     jobs: list[JobName]
 
 
 def scored(window: Interval, before: int, last_sample: int = 0) -> Scored:
-    """Samples that overlap `window`, with the job of the first of the pods that each measured; see `EpochFilter`."""
+    """Return samples that overlap `window`, each with the job of its first measured pod; see `EpochFilter`."""
     rows = rows_read(
         f"""SELECT e.id, a.cluster, a.namespace, {JOB}, a.accelerator, e.start, e."end",
                    e.gpu_seconds, e.mfu, e.hfu, e.dtype, e.coverage, e.method, e.reason, e.pod_uid
@@ -163,7 +165,7 @@ def scored(window: Interval, before: int, last_sample: int = 0) -> Scored:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Devices that one pod of a job held, as far as was known."""
+    """Devices allocated to one pod of a job, as known in some epochs."""
 
     allocation_id: str
     pod: str
@@ -176,7 +178,7 @@ class Hold:
 
 
 def job_holds(window: Interval, epochs: EpochFilter, job: JobName) -> list[Hold]:
-    """What the pods of a job (cluster, namespace, name) held within the window, in order of time."""
+    """Return the allocations of a job (cluster, namespace, name) within the window, in order of time."""
     rows = rows_read(
         f"""SELECT a.allocation_id, a.pod, a.node, a.resource, a.quantity, a.device_fraction,
                    greatest(s.start, %(start)s), least(s.until, %(end)s)
@@ -195,7 +197,7 @@ OFFERED: Final = """SELECT cluster, accelerator, resource, quantity, least(until
            greatest(start, %(lo)s, max(until) OVER (PARTITION BY cluster, node, resource ORDER BY start, id
                                                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS start
     FROM usage_nodecapacity WHERE start < %(hi)s AND until > %(lo)s"""
-"""What nodes offered in [lo, hi), each at any time once: an agent that takes over a Lease reports from its own first sight
+"""SQL of node offers in [lo, hi), without overlaps: an agent that takes over a Lease reports from its own first sight
 on, so its intervals overlap those of the agent before. A row that adds nothing ends before it begins.
 """
 
@@ -211,7 +213,7 @@ class CapacitySum:
 
 
 def capacity_sums(window: Interval) -> list[CapacitySum]:
-    """Offered units per cluster, accelerator and resource."""
+    """Return offered units per cluster, accelerator and resource."""
     rows = rows_read(
         f"""SELECT cluster, accelerator, resource, sum(quantity::numeric * microseconds(until - start))
             FROM ({OFFERED}) AS offered WHERE until > start GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""",
@@ -222,7 +224,7 @@ def capacity_sums(window: Interval) -> list[CapacitySum]:
 
 @dataclass(frozen=True, slots=True)
 class ScanSum:
-    """Scans of a cluster in a window: how many, and the units that they counted and that differed, in sum."""
+    """Scans of a cluster in a window: their number, and the sums of units scanned and of units that differed."""
 
     cluster: str
     scans: int
@@ -231,7 +233,7 @@ class ScanSum:
 
 
 def scan_sums(window: Interval) -> list[ScanSum]:
-    """What hourly scans found beside what agents watched, per cluster."""
+    """Return sums of hourly scans compared with watched allocations, per cluster."""
     rows = rows_read(
         """SELECT cluster, count(*), sum(scanned)::bigint, sum(differing)::bigint FROM usage_clusterscan
            WHERE at >= %(start)s AND at < %(end)s GROUP BY 1 ORDER BY 1""",
@@ -244,13 +246,14 @@ KUBERNETES_UID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
 def allocated_twice_by_pod(window: Interval, since: int = 0) -> list[tuple[str, str, int]]:
-    """(cluster, pod uid, overlapping microseconds) where reports hold the same resource of a pod twice at a time; of pods of
-    which something was learned while at least `since` closes had been made.
+    """Return (cluster, pod uid, overlapping microseconds) of pods reported with one resource twice at a time.
 
-    A UID that Kubernetes gave is of one pod everywhere: a cluster that is reported under two names holds everything twice.
-    Claimed devices (`dra/DRIVER`) of two products are two resources under one name. Pieces of one allocation never
-    overlap, so only holders with several are looked at. A run of Slurm has another uid where its reports know another key of
-    it, so its job tells who holds: runs of one job follow each other.
+    `since`: only pods of which something was learned in this epoch or a later one.
+
+    A UID given by Kubernetes is one pod everywhere: a cluster reported under two names has all its pods twice. Claimed
+    devices (`dra/DRIVER`) of two products are two resources under one name. Revisions of one allocation never overlap, so
+    only pods with several allocations are compared. A run of Slurm has another uid if its reports know another key of it, so
+    its job identifies the holder: runs of one job follow each other.
     """
     return rows_read(
         """WITH holds AS MATERIALIZED (
@@ -275,10 +278,10 @@ def allocated_twice_by_pod(window: Interval, since: int = 0) -> list[tuple[str, 
 
 
 def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
-    """(what, whose, count, in words) of the window's records in quarantine, and of what agents could not meter.
+    """Return (kind, subject, count, text) of a window's records in quarantine and of usage that agents could not meter.
 
-    What: the reason of the quarantine, else `agent problem` or `agent unknown`. A resource that nobody knows is left out
-    once it is declared, or where its allocations are kept with their quantity (`usage.unknown_shares`).
+    kind: the reason of the quarantine, else `agent problem` or `agent unknown`. An unknown resource is left out once it is
+    declared, or if its allocations are kept with their quantity (`usage.unknown_shares`).
     """
     return rows_read(
         r"""SELECT reason, reporter || ' via ' || door, count(*), '' FROM usage_quarantinedrecord
@@ -296,8 +299,8 @@ def not_taken_in(window: Interval) -> list[tuple[str, str, int, str]]:
 
 
 def usage_months(before: datetime, zone: str) -> list[str]:
-    """The billing months before `before` in which anything was used; of an hour that midnight cuts, its records say."""
-    from billing.usage.store.sums import token_sums  # with numpy, for which commands need not wait at their start
+    """Return the billing months before `before` with usage; records decide about an hour that midnight cuts."""
+    from billing.usage.store.sums import token_sums  # it imports numpy, which commands must not load at their start
 
     span = usage_span()
     months = rows_read(
@@ -324,7 +327,7 @@ def usage_months(before: datetime, zone: str) -> list[str]:
 
 
 def usage_span() -> Interval | None:
-    """From the first usage of all to the end of the last; None where nothing was used. Each bound is one look-up."""
+    """Return the interval from the first usage to the end of the last; None without usage. Each bound is one look-up."""
     (held,), hours = rows_read("SELECT min(start), max(until) FROM usage_allocationrevision", {}), hours_used()
     spans = [held] * (held[0] is not None) + ([(hours[0], hours[1] + HOUR)] if hours else [])
     return Interval(min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
@@ -336,7 +339,7 @@ def usage_counts() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class IngestState:
-    """What is under way: sums not folded yet, closes made, and open records of quarantine by reason."""
+    """State of ingest: roll-up deltas not yet folded, closes made, and open quarantine records by reason."""
 
     deltas: int
     closes: int
@@ -344,12 +347,12 @@ class IngestState:
 
 
 def ingest_state() -> IngestState:
-    """The state of ingest, from small tables only."""
+    """Return the state of ingest, from small tables only."""
     waiting = QuarantinedRecord.objects.filter(status=QuarantinedRecord.Status.OPEN)
     return IngestState(deltas_waiting(), Close.objects.count(), dict(waiting.values_list("reason").annotate(Count("id"))))
 
 
 def names_used_since(since: datetime) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """(cluster, namespace) and (source, consumer) of which usage after `since` is known."""
+    """Return (cluster, namespace) and (source, consumer) with known usage after `since`."""
     held = "SELECT DISTINCT cluster, namespace FROM usage_gpuallocation WHERE observed_until >= %(since)s"
     return rows_read(held, {"since": since}), list(last_used(this_hour(since)))

@@ -1,4 +1,4 @@
-"""All writes of reported usage."""
+"""Writes of reported usage."""
 
 from billing.usage.services.allocations import allocations_ingest
 from billing.usage.services.capacity import capacity_ingest

@@ -1,6 +1,6 @@
-"""GPU allocations: the latest report of each hold, in pieces by what was known before and after each close.
+"""GPU allocations: the latest report of each, with revisions of what was known before and after each close.
 
-`merge` is the whole rule of what a repeated report means; the rest is moving rows.
+`merge` is the whole rule of what a repeated report means; all other functions move rows.
 """
 
 import json
@@ -40,12 +40,12 @@ from metering.records import GpuAllocation, Rejected, canonical_capacity_type, t
 
 Indexed = tuple[int, GpuAllocation, bytes]
 NOTED: Final = INTERRUPTIONS | {Rule.SHARE_CHANGED.value}
-"""Ends of holds that were not the team's doing, and ends of their earlier pieces."""
+"""End reasons stored as AllocationInterruption: interruptions, and changes of share that end earlier pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How an allocation ended. `estimated`: the instant was not reported; `reconstructed`: no agent watched it either."""
+    """End of an allocation. `estimated`: the instant was not reported; `reconstructed`: no agent watched it either."""
 
     at: datetime
     reason: str = ""
@@ -57,20 +57,19 @@ class End:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Of two ends the smaller is believed: reported before estimated, watched before not, the narrower, the earlier."""
+        """Return the sort key by which the smaller of two ends wins: reported, then watched, then narrower, then earlier."""
         width = self.latest - self.earliest if self.latest and self.earliest else timedelta.max
         return self.estimated, self.reconstructed, width if self.estimated else timedelta(0), self.at, self.reason
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the ledger knows of an allocation.
+    """Stored state of an allocation.
 
-    `frozen_until`: how far a close has billed it that was not taken back. `kept_until`: how far pieces of earlier epochs
-    reach; what of them lies after `frozen_until` is in a month that is still open. `facts`: what the bill depends on, asked
-    only where either side was `reconstructed`; `learned`: the report whose facts take the place of reconstructed ones.
-    `stored_reason`: why the ledger says it ended before this batch. `intact`: the row is what was reported, by its hash.
-    `optional`: its capacity type and tags, where it has some.
+    `frozen_until`: end of its time billed by closes in force. `kept_until`: end of its revisions of earlier epochs, of which
+    the time after `frozen_until` is in a month still open. `facts`: the facts that the bill depends on, compared only if
+    either side is `reconstructed`; `learned`: the report whose facts replace reconstructed ones. `stored_reason`: end reason
+    before this batch. `intact`: the row matches its hash. `optional`: its capacity type and tags, if reported.
     """
 
     identity: int
@@ -108,12 +107,12 @@ OTHER_CONTENT: Final = Message("was reported before with other content; the firs
 
 
 def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
-    """What `report` means; the outcome does not depend on the order in which reports arrive.
+    """Return the meaning of `report`, the state after it, and the reason of a conflict; the order of reports is irrelevant.
 
-    The end, once reported, stays; an estimated one gives way to a better, a change of share to what was earlier. While open,
-    the furthest observation counts. An end may lie before the last observation (the pod had finished before it was seen to
-    have), but never before time that a close has billed. What was reconstructed gives way to what was watched; its facts do
-    as long as no close has billed it, for they say of which job it is and how that was judged.
+    A reported end stays; an estimated end is replaced by a better one, a change of share by an earlier end. While the
+    allocation is open, the latest observation counts. An end may lie before the last observation (the pod had finished
+    before the observation was made), but never before time that a close has billed. Reconstructed values are replaced by
+    watched ones; facts only while no close has billed the allocation, for they decide its job and its assessment.
     """
     if not known.intact:
         return Meaning.CONFLICT, known, ALTERED
@@ -132,7 +131,7 @@ def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
 
 
 def _optional_agree(known: Mapping[str, Any], report: GpuAllocation) -> bool:
-    """Return True if no field has two values; one that only one of the two states is no difference."""
+    """Return True if no optional field has two values; a value on one side only is no difference."""
     capacity_type, stated = known.get("capacity_type"), report.capacity_type
     if capacity_type is not None and stated is not None and capacity_type != canonical_capacity_type(stated):
         return False
@@ -148,7 +147,7 @@ def _merge_time(known: Known, report: GpuAllocation, reconstructed: bool) -> tup
             return Meaning.DUPLICATE, known, ""
         return Meaning.UPDATE, replace(known, observed_until=report.known_until, changed=True), ""
     if reconstructed and end.at < known.observed_until:
-        return Meaning.DUPLICATE, known, ""  # it was seen alive after that
+        return Meaning.DUPLICATE, known, ""  # the pod was seen alive after that end
     return _ended(known, end)
 
 
@@ -185,7 +184,7 @@ def _merge_into_ended(
 
 
 def _cut(end: End) -> tuple[datetime, bool, bool]:
-    """Of two ends of which one is a change of share the smaller is believed: another allocation has what comes after."""
+    """Return the sort key of two ends, one a change of share: the smaller wins, as another allocation has the rest."""
     return end.at, end.rule == Rule.SHARE_CHANGED, not end.estimated
 
 
@@ -197,7 +196,7 @@ def allocations_ingest(
     now: datetime,
     from_file: bool = False,
 ) -> IngestOutcome:
-    """Take a batch of (index, record, raw bytes); returns once everything it says is durable."""
+    """Store a batch of (index, record, raw bytes); returns once all of it is durable."""
     outcome = IngestOutcome(refusals=[_invalid(item) for item in rejected])
     admitted = _admitted(records, reporter, now, outcome)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -205,7 +204,7 @@ def allocations_ingest(
         admitted = _tags_filtered(admitted)
         admitted = shares_resolve(cursor, admitted, reporter, outcome)
         earlier, admitted = _parted(admitted)
-        before = IngestOutcome()  # a report counts once, by its last part
+        before = IngestOutcome()  # each report counts once, by its last part
         for items, counted in ((earlier, before), (admitted, outcome)):
             repeated = _insert_new(cursor, items, epoch, counted, from_file)
             _merge_known(cursor, repeated, epoch, counted)
@@ -214,7 +213,7 @@ def allocations_ingest(
 
 
 def _parted(admitted: list[Indexed]) -> tuple[list[Indexed], list[Indexed]]:
-    """Reports whose share somebody has corrected, in parts: the earlier ones, and the last of each report."""
+    """Return the earlier parts, and the last part of each report, split where the share was corrected."""
     corrections = corrections_of(record for _, record, _ in admitted)
     if not corrections:
         return [], admitted
@@ -227,11 +226,11 @@ def _parted(admitted: list[Indexed]) -> tuple[list[Indexed], list[Indexed]]:
 
 
 class CorrectionError(ValueError):
-    """An allocation whose share cannot be corrected: the message names it."""
+    """Error of an allocation whose share cannot be corrected, named in the message."""
 
 
 def allocations_correct(*, correction: ShareCorrection) -> int:
-    """Part the allocations of the ledger that go on beyond the instant of a correction, in a transaction; how many."""
+    """Split the stored allocations that extend beyond the instant of a correction, in a transaction; return their number."""
     rows = models.GpuAllocation.objects.filter(
         cluster=correction.cluster, resource=correction.resource, observed_until__gt=correction.valid_from
     ).exclude(device_fraction=correction.device_fraction)
@@ -257,7 +256,7 @@ def allocations_correct(*, correction: ShareCorrection) -> int:
 
 
 def _tags_filtered(admitted: list[Indexed]) -> list[Indexed]:
-    """Leave the records only tags that the allow-list of their cluster names, and add those that it reads from labels."""
+    """Remove tags that the allow-list of the cluster does not name, and add those that it reads from labels."""
     rules = cluster_tag_rules() if any(record.tags or record.labels for _, record, _ in admitted) else {}
     if not rules and not any(record.tags for _, record, _ in admitted):
         return admitted
@@ -268,7 +267,7 @@ def _tags_filtered(admitted: list[Indexed]) -> list[Indexed]:
 def _insert_new(
     cursor: Any, admitted: list[Indexed], epoch: int, outcome: IngestOutcome, from_file: bool
 ) -> list[Indexed]:
-    """Insert the first report of each unknown allocation; returns the other reports, which repeat known ones."""
+    """Insert the first report of each unknown allocation; return the other reports, which repeat known ones."""
     first: dict[str, Indexed] = {}
     for item in admitted:
         first.setdefault(item[1].allocation_id, item)
@@ -296,6 +295,7 @@ def _insert_new(
         ],
     )
     _put_ends(cursor, [(row_id, record.ended_at, record.end_reason or "", "") for row_id, record in new], epoch)
+    # a batch may repeat an allocation: only the item that made the row is done, the others are merged into it
     return [item for item in admitted if item[1].allocation_id not in made or first[item[1].allocation_id] is not item]
 
 
@@ -339,7 +339,7 @@ LEARNED = ("identity", "pod", "node", "workload_kind", "workload_name", "queue",
 
 
 def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: IngestOutcome) -> None:
-    """Apply the remaining reports to what is known, in the order in which they came."""
+    """Merge the remaining reports into the stored allocations, in the order of their arrival."""
     if not admitted:
         return
     before = _lock_known(cursor, sorted({record.allocation_id for _, record, _ in admitted}), epoch)
@@ -355,11 +355,12 @@ def _merge_known(cursor: Any, admitted: list[Indexed], epoch: int, outcome: Inge
 
 
 def allocation_refused(record: GpuAllocation, why: str) -> Message:
-    """The refusal of a report that contradicts what is known of its allocation."""
+    """Return the refusal of a report that contradicts its stored allocation."""
     return Message("allocation_id %(key)s %(why)s", key=repr(record.allocation_id), why=why)
 
 
 def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
+    # Row 6, `frozen_until`: a revision is billed once a close in force has a higher number than its epoch.
     cursor.execute(
         f"""SELECT a.allocation_id, a.identity, a.ended_at, a.observed_until, a.end_reason, a.id,
                   (SELECT max(least(s.until, w."end")) FROM usage_allocationrevision s
@@ -426,7 +427,7 @@ def _store_times(cursor: Any, changed: Sequence[Known]) -> None:
 
 
 def _store_facts(cursor: Any, state: Known, report: GpuAllocation) -> None:
-    """Facts of a watched hold in place of reconstructed ones: those that no bill depends on."""
+    """Replace the reconstructed facts of an allocation by watched ones; no bill depends on these columns."""
     row = _row(report, from_file=False)
     values = ", ".join(f"%s::{ALLOCATION[name]} AS {name}" for name in LEARNED)
     cursor.execute(
@@ -438,7 +439,7 @@ def _store_facts(cursor: Any, state: Known, report: GpuAllocation) -> None:
 
 
 def _shorten(ended_early: Sequence[Known]) -> None:
-    """Cut pieces of earlier epochs where a hold ended before it was last seen: `merge` saw that no close billed that."""
+    """Cut revisions of earlier epochs if an allocation ended before it was last seen; `merge` checks that it is unbilled."""
     for state in ended_early:
         pieces, end = models.AllocationRevision.objects.filter(allocation_id=state.row_id), state.observed_until
         pieces.filter(start__gte=end).delete()
@@ -446,7 +447,7 @@ def _shorten(ended_early: Sequence[Known]) -> None:
 
 
 def _put_spans(cursor: Any, spans: Sequence[tuple[int, int, datetime, datetime]]) -> None:
-    """Write this epoch's piece of each hold: from what earlier epochs knew, or its start, to what is known now."""
+    """Store this epoch's revision of each allocation: from the last earlier one's end, or its start, to now."""
     if not spans:
         return
     cursor.execute(
@@ -458,9 +459,9 @@ def _put_spans(cursor: Any, spans: Sequence[tuple[int, int, datetime, datetime]]
 
 
 def _put_ends(cursor: Any, ends: Sequence[tuple[int, datetime | None, str, str]], epoch: int) -> None:
-    """Note in this epoch every end by an interruption or a change of share, and what one was corrected to.
+    """Store in this epoch every end by an interruption or a change of share, and corrections of such ends.
 
-    `ends`: row of the allocation, when it ended (None: it goes on), why, and why it was thought to have ended before.
+    `ends`: row id of the allocation, its end (None: still running), the reason, and the reason stored before.
     """
     rows = [(row_id, at, reason) for row_id, at, reason, before in ends if {reason, before} & NOTED]
     if rows:
@@ -477,7 +478,7 @@ def _put_ends(cursor: Any, ends: Sequence[tuple[int, datetime | None, str, str]]
 def _admitted(
     records: Sequence[Indexed], reporter: Reporter, now: datetime, outcome: IngestOutcome
 ) -> list[Indexed]:
-    """What the reporter may report and does not lie in the future; the rest is refused."""
+    """Return the records that the reporter may report and that are not in the future; refuse the others."""
     admitted, limit = list[Indexed](), latest_instant(reporter, now)
     for index, record, raw in records:
         if error := may_not_report(reporter, "cluster", record.cluster):

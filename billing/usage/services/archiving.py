@@ -1,8 +1,8 @@
-"""Token records of a sealed month leave the ledger for their archive, and come back.
+"""Moves of a sealed month's token records from the ledger to their archive, and back.
 
-Each record is compared with the archive before it leaves: key, epoch, and the hash of all that was reported, which DuckDB
-has made again from the columns of the file. `store.archived` says what is kept of it. Both ways go in steps that may be
-interrupted and run again; readers look for the month in its archive from before the first step until after the last back.
+Each record is compared with the archive before it leaves: key, epoch, and the content hash, which DuckDB recomputed from
+the columns of the file. `store.archived` keeps the keys. Both moves go in steps that may be interrupted and run again;
+readers use the archive from before the first step until after the last step back.
 """
 
 import tempfile
@@ -57,13 +57,13 @@ from metering.intervals import Interval, from_us
 from metering.records import TokenUsage
 
 STEP: Final = 20_000
-"""Records that leave or come back in one transaction, while no usage is taken in."""
+"""Records moved in one transaction, during which ingest is blocked."""
 TOKENS: Final = KINDS["tokens"]
 NAMES: Final = ("id", "source", "consumer", "model", "site", "provider", "status", *TOKEN_COUNTS)
 
 
 class _Archived(msgspec.Struct, frozen=True):
-    """A record as its file has it."""
+    """Record as stored in its file."""
 
     key: bytes
     content: bytes
@@ -81,9 +81,9 @@ class _Archived(msgspec.Struct, frozen=True):
 def records_archive(
     *, closed: ClosedMonth, seal: Seal, actor: str, advance: Callable[[int], None] = lambda _: None, step: int = STEP
 ) -> int:
-    """Let the records of a sealed month leave the ledger; returns how many have.  Raises ArchiveError, SealError.
+    """Remove the records of a sealed month from the ledger; return their number.  Raises ArchiveError, SealError.
 
-    To be run by the owner of the database: the application may remove no record.
+    It must run as the owner of the database: the application's role may delete no record.
     """
     item = ArchivedMonth(seal.month, closed.window, seal.before, seal.manifest["rows"]["tokens"], seal.folder)
     if seal.close_seq != closed.close_seq:
@@ -115,7 +115,7 @@ def records_archive(
 
 @contextmanager
 def _alone(month: str) -> Iterator[None]:
-    """Nobody else moves records of the ledger."""
+    """Hold the lock against other moves of ledger records.  Raises SealError."""
     try:
         if rebuild_waits():
             raise PartsError("usage_partition was begun and has not ended; run it again first")
@@ -130,7 +130,7 @@ def _differs(item: ArchivedMonth) -> SealError:
 
 
 def _begin(item: ArchivedMonth, seal: Seal, files: list[Path], actor: str, step: int) -> None:
-    """Note that the month is in its archive, once the ledger has exactly its records, and roll-ups that agree with them."""
+    """Note that the month is in its archive, if the ledger has exactly its records and its roll-ups agree with them."""
     for rows in _steps(files, item.before, step):
         if records_same(_leaving(rows), TOKENS.content()) != len(rows):
             raise _differs(item)
@@ -146,8 +146,9 @@ def _begin(item: ArchivedMonth, seal: Seal, files: list[Path], actor: str, step:
 
 
 def _proven(item: ArchivedMonth, seal: Seal) -> dict[str, Any]:
-    """What the audit log keeps of a month that goes into its archive, or is back from it: while it is not in the archive,
-    roll-ups and records agree.
+    """Return the audit detail of a month that is archived or restored.
+
+    Raises SealError if roll-ups and records differ: both are in the ledger at that moment.
     """
     if differing := {name: count for name, count in rollup_difference(item.window).items() if count}:
         raise SealError(f"{item.month}: roll-ups and records differ: {differing}")
@@ -157,7 +158,7 @@ def _proven(item: ArchivedMonth, seal: Seal) -> dict[str, Any]:
 def records_restore(
     *, month: str, actor: str, advance: Callable[[int], None] = lambda _: None, step: int = STEP
 ) -> int:
-    """Put the records of a month back into the ledger; returns how many it has.  Raises ArchiveError, SealError."""
+    """Restore the records of a month to the ledger; return their number.  Raises ArchiveError, SealError."""
     item = next((item for item in archived_months() if item.month == month), None)
     if item is None:
         raise SealError(f"{month}: its records are in the ledger")
@@ -195,7 +196,7 @@ def _put_back(item: ArchivedMonth, rows: list[_Archived]) -> None:
 
 
 def archive_faults(month: str) -> Iterator[str]:
-    """What of a month whose records left is not what it was: files of the archive, and the roll-ups that stayed."""
+    """Yield faults of an archived month: changed files, and roll-ups that differ from the sums of the manifest."""
     for item in archived_months():
         if item.month == month:
             try:
@@ -208,7 +209,7 @@ def archive_faults(month: str) -> Iterator[str]:
 
 
 def _files_proven(seal: Seal, window: Interval, scratch: Path) -> list[Path]:
-    """The token files, each as its manifest says, with rows whose columns give their own content."""
+    """Return the token files, each verified against the manifest, and each row against its content hash."""
     files = sealed_files(seal, "tokens", scratch, lambda _: None)
     for file in files:
         if damaged := file_facts("tokens", file, window).damaged:
@@ -217,7 +218,7 @@ def _files_proven(seal: Seal, window: Interval, scratch: Path) -> list[Path]:
 
 
 def _steps(files: list[Path], before: int, step: int) -> Iterator[list[_Archived]]:
-    """Rows in the order in which their keys are kept, so that each row of `token_sealed` is written once or twice."""
+    """Yield rows in the order in which keys are stored, so that each row of `token_sealed` is written at most twice."""
     if not files:
         return
     columns = f"key, content, epoch, epoch_us(time), attributes, {', '.join(NAMES)}"

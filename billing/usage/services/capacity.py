@@ -1,4 +1,4 @@
-"""Node capacity: what could have been sold."""
+"""Node capacity: devices that nodes offered."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -55,13 +55,17 @@ def _store(cursor: Any, record: NodeCapacity, _: int) -> Meaning:
 
 
 def _problem(record: NodeCapacity, reporter: Reporter, now: datetime) -> Problem | None:
-    """Agents see a change seconds apart, and one that takes over reports from its own first sight on; a file was written."""
+    """Return the problem of a record, if any; an overlap with other content is refused only if a file reports it.
+
+    Agents see a change seconds apart, and an agent that takes over reports from its own first sight on: their overlaps are
+    normal.
+    """
     problem = other_cluster(record, reporter, now) or after_now(record, reporter, now)
     return problem or (_contradiction(record) if reporter.door == FILE else None)
 
 
 def _contradiction(record: NodeCapacity) -> Problem | None:
-    """That other content is known of a part of the time: sums would count that, and this without a word not at all."""
+    """Return a conflict if a part of the time is known with other content, which sums would otherwise ignore silently."""
     others = NodeCapacityRow.objects.filter(
         cluster=record.cluster, node=record.node, resource=record.resource, start__lt=record.until, until__gt=record.start
     ).exclude(start=record.start).exclude(quantity=record.quantity, accelerator=record.accelerator)
@@ -76,9 +80,11 @@ def _contradiction(record: NodeCapacity) -> Problem | None:
 
 
 def capacity_taken(key: str) -> Message:
-    """The refusal of a record whose key is taken by other content."""
+    """Return the refusal of a record whose key is stored with other content."""
     return Message("capacity %(key)s was reported before with other content; the first one stays", key=key)
 
 
 capacity_ingest = OneByOne(_key, _name, _store, capacity_taken, _problem, AcceptedRows.Kind.CAPACITY)
-"""A report of the same start with a later `until` extends, other content conflicts, of a file also with what it overlaps."""
+"""Ingest of capacity: a report of the same start with a later `until` extends, other content conflicts; a file's record
+also conflicts with other content that it overlaps.
+"""

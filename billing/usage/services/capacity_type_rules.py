@@ -1,4 +1,4 @@
-"""Dated rules that say of which capacity type allocations are, whatever their nodes state."""
+"""Dated rules that decide the capacity type of allocations, whatever their nodes state."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,17 +10,17 @@ from billing.usage.queries import FOREVER
 from metering.messages import Message
 
 CONDITIONS = ("namespace", "priority_class", "queue", "label", "tag")
-"""Fields of a rule that are patterns, of labels and tags behind `NAME=`."""
+"""Pattern fields of a rule; those of labels and tags are `NAME=PATTERN`."""
 
 
 def capacity_type_rule_put(
     *, cluster: str, conditions: Mapping[str, str], capacity_type: str, priority: int, valid_from: datetime, actor: str
 ) -> bool:
-    """Store of which type allocations are from `valid_from` on that fulfil all conditions.  Returns True if the rule is new.
+    """Store the capacity type of allocations meeting all conditions from `valid_from` on.  Returns True if the rule is new.
 
-    A rule with the conditions of an earlier one takes its place. Of several that fit the one of the highest priority holds,
-    and of these one that has all conditions of another and more.  Raises SetupError where another rule begins at that
-    instant, or where two rules could say different things of the same allocation.
+    A rule replaces an earlier one with the same conditions. Among fitting rules the one of the highest priority applies, and
+    among these one that has all conditions of another and more.  Raises SetupError if another rule begins at that instant,
+    or if two rules could give one allocation different types.
     """
     facts = {name: conditions.get(name, "") for name in CONDITIONS}
     rules = list(CapacityTypeRule.objects.filter(cluster=cluster).order_by("valid_from"))
@@ -50,7 +50,7 @@ def capacity_type_rule_put(
 
 
 def _contradict(one: CapacityTypeRule, other: CapacityTypeRule, rules: list[CapacityTypeRule]) -> bool:
-    """Whether two rules, of which neither goes before the other, may state two types of an allocation at some time."""
+    """Return True if two rules without precedence may give one allocation two types at some time."""
     if one.conditions == other.conditions or one.priority != other.priority or one.capacity_type == other.capacity_type:
         return False
     if one.conditions.items() <= other.conditions.items() or other.conditions.items() <= one.conditions.items():
@@ -63,7 +63,7 @@ def _contradict(one: CapacityTypeRule, other: CapacityTypeRule, rules: list[Capa
 
 
 def _until(rule: CapacityTypeRule, rules: list[CapacityTypeRule]) -> datetime:
-    """When a later rule of the same conditions takes over."""
+    """Return the start of the next rule with the same conditions, or FOREVER."""
     later = [row.valid_from for row in rules if row.conditions == rule.conditions and row.valid_from > rule.valid_from]
     return min(later, default=FOREVER)
 
@@ -76,7 +76,7 @@ def _meet(field: str, one: str, other: str) -> bool:
 
 
 def patterns_meet(one: str, other: str) -> bool:
-    """Whether some text fits both patterns, in which `*` stands for any text and `?` for any character.
+    """Return True if some text matches both patterns, in which `*` is any text and `?` any character.
 
     >>> patterns_meet("spot-*", "*-a"), patterns_meet("spot-*", "prod-*"), patterns_meet("a?", "a")
     (True, False, False)

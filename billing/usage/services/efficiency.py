@@ -12,7 +12,7 @@ from metering.records import EfficiencySample
 
 SUBJECT = ("cluster", "pod_uid", "workload", "start", '"end"')
 OF_SUBJECT = f"""({', '.join(SUBJECT)}) = (%s, %s, %s, %s, %s) AND (workload_kind IN (%s, '') OR %s = '')"""
-"""Samples of one interval under one name: kinds distinguish two subjects only where both have one."""
+"""SQL of samples of one interval under one name: kinds distinguish two subjects only if both have one."""
 CONTENT = ("gpu_seconds", "mfu", "hfu", "dtype", "method", "coverage", "reason")
 
 
@@ -41,12 +41,12 @@ def _store(cursor: Any, record: EfficiencySample, epoch: int) -> Meaning:
     cursor.execute(
         f"SELECT {', '.join(CONTENT)} FROM usage_efficiencysample WHERE {OF_SUBJECT}", [*key, record.workload_kind]
     )
-    known = cursor.fetchall()  # of a name without a kind there may be several
+    known = cursor.fetchall()  # without a kind, a name may match several
     return Meaning.DUPLICATE if content in known else Meaning.CONFLICT
 
 
 def sample_taken(key: str) -> Message:
-    """The refusal of a record whose key is taken by other content."""
+    """Return the refusal of a record whose key is stored with other content."""
     return Message("sample %(key)s was reported before with other content; the first one stays", key=key)
 
 
@@ -55,5 +55,6 @@ def _problem(record: EfficiencySample, reporter: Reporter, now: datetime) -> Pro
 
 
 efficiency_ingest = OneByOne(_key, _name, _store, sample_taken, _problem, AcceptedRows.Kind.SAMPLE, in_epochs=True)
-"""The same interval of the same subject with other values conflicts. A name without a kind is that of every workload of that
-name, also of one that is reported with its kind at another time."""
+"""Ingest of samples: other values for the same interval and subject conflict. A name without a kind is every workload of
+that name, also one that is reported with its kind at another time.
+"""

@@ -46,4 +46,4 @@ def _taken(key: str) -> Message:
 
 
 engine_readings_ingest = OneByOne(_key, _name, _store, _taken, _problem)
-"""The same (source, replica, model, time) again is a duplicate, with other counts a conflict."""
+"""Ingest of readings: the same (source, replica, model, time) again is a duplicate, with other counts a conflict."""

@@ -1,4 +1,4 @@
-"""Taking in what is reported rarely: record by record, in the order of their keys, so that two reporters never deadlock."""
+"""Ingest of rare records: one by one, in the order of their keys, so that two reporters never deadlock."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ from metering.records import EfficiencySample, EngineReading, NodeCapacity, Reje
 
 R = TypeVar("R", NodeCapacity, EfficiencySample, EngineReading)
 Problem = tuple[Message, str]
-"""What is wrong with a record, and the reason for which it goes to quarantine."""
+"""Message of a problem, and the reason of its quarantine."""
 
 
 @dataclass(frozen=True)
 class OneByOne(Generic[R]):
-    """Takes a batch of (index, record, raw bytes) of one kind.
+    """Ingest of a batch of (index, record, raw bytes) of one kind.
 
-    `store`: write a record known since an epoch, waiting for other reports of the same at this moment. `taken`: the answer
-    to a record whose name is taken by other content. `refuse`: why a record may not be stored. `kind`: of rows that are
-    counted when accepted. Kinds that are not `in_epochs` get epoch 0 and wait for no close.
+    `store`: writes a record under an epoch, waiting for concurrent reports of the same key. `taken`: the refusal of a record
+    whose key is stored with other content. `refuse`: the problem of a record that may not be stored. `kind`: kind under
+    which new rows are counted. Kinds that are not `in_epochs` get epoch 0 and take no ingest lock.
     """
 
     key: Callable[[R], tuple[Any, ...]]
@@ -73,12 +73,12 @@ class OneByOne(Generic[R]):
 
 
 def after_now(record: R, reporter: Reporter, now: datetime) -> Problem | None:
-    """The problem with what was measured at a time that has not come."""
+    """Return the problem of a record that lies in the future."""
     latest = latest_instant(reporter, now)
     return (in_the_future(record, now), "future") if latest is not None and last_instant(record)[1] > latest else None
 
 
 def other_cluster(record: NodeCapacity | EfficiencySample, reporter: Reporter, now: datetime) -> Problem | None:
-    """The problem with a record of a cluster of which the reporter may report nothing."""
+    """Return the problem of a record of a cluster that the reporter may not report."""
     error = may_not_report(reporter, "cluster", record.cluster)
     return (error, "invalid") if error else None

@@ -1,4 +1,4 @@
-"""What an ingest answers: counts, and each record that was not taken with the reason."""
+"""Outcome of an ingest: counts, and each refused record with the reason."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ from metering.records import (
 
 
 class Meaning(Enum):
-    """What a report means for what is already known."""
+    """Effect of a report on stored usage."""
 
     NEW = "new"
     UPDATE = "update"
@@ -29,9 +29,11 @@ class Meaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Who reports to which endpoint (`door`, as its column is called). `source` limits a token to one gateway or cluster;
-    `future_limit_s` is how far ahead of the clock an instant may lie, None where a person takes a record in knowingly.
-    `estimates_from`: sources whose gateway may guess what was used (`*`: all), None where a person decides.
+    """Reporter and the endpoint of its report (`door`, as its column is called).
+
+    `source` limits a token to one gateway or cluster. `future_limit_s`: seconds that an instant may lie ahead of the clock,
+    None if a person accepts a record knowingly. `estimates_from`: sources whose gateway may estimate usage (`*`: all), None
+    if a person decides.
     """
 
     name: str
@@ -42,7 +44,7 @@ class Reporter:
 
 
 def may_not_report(reporter: Reporter, field: Literal["cluster", "source"], value: str) -> Message | None:
-    """Why the reporter may report nothing of this cluster or source; None if it may."""
+    """Return the refusal if the reporter may not report this cluster or source, else None."""
     if reporter.source in ("", value):
         return None
     if field == "cluster":
@@ -55,7 +57,7 @@ def may_not_report(reporter: Reporter, field: Literal["cluster", "source"], valu
 
 
 def may_not_estimate(reporter: Reporter, record: UncheckedTokenUsage) -> Message | None:
-    """Why the usage of this record, which its gateway guessed, is not billed unseen; None where it was counted or may be."""
+    """Return the refusal of a record with usage estimated by its gateway; None if it was counted or may be estimated."""
     allowed = reporter.estimates_from
     if allowed is None or "*" in allowed or record.source in allowed:
         return None
@@ -68,7 +70,7 @@ def may_not_estimate(reporter: Reporter, record: UncheckedTokenUsage) -> Message
 
 
 def latest_instant(reporter: Reporter, now: datetime) -> datetime | None:
-    """The latest instant of which the reporter may report, None for any."""
+    """Return the latest instant that the reporter may report, None for any."""
     return None if reporter.future_limit_s is None else now + timedelta(seconds=reporter.future_limit_s)
 
 
@@ -76,7 +78,7 @@ Measured = UncheckedTokenUsage | GpuAllocation | NodeCapacity | EfficiencySample
 
 
 def last_instant(record: Measured) -> tuple[str, datetime]:
-    """The field of a record that holds its latest instant, and that instant; of capacity, which may be planned, `from`."""
+    """Return the field of a record with its latest instant, and that instant; of capacity, which may be planned, `from`."""
     if isinstance(record, GpuAllocation):
         ends = {"ended_at": record.ended_at, "observed_until": record.observed_until}
         return max(((field, at) for field, at in ends.items() if at is not None), key=itemgetter(1))
@@ -86,7 +88,7 @@ def last_instant(record: Measured) -> tuple[str, datetime]:
 
 
 def in_the_future(record: Measured, now: datetime) -> Message:
-    """What is answered to a record that lies after the latest instant."""
+    """Return the refusal of a record after the latest allowed instant."""
     field, instant = last_instant(record)
     return Message(
         "%(field)s %(time)s lies in the future; the clock of the ledger says %(now)s",
@@ -96,10 +98,10 @@ def in_the_future(record: Measured, now: datetime) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A record that went to quarantine, by its place in the batch.
+    """Record that went to quarantine, by its index in the batch.
 
-    `same_as`: what makes two of them the same, where that is not the record itself: an agent reports a running pod again
-    and again, each time seen a little longer.
+    `same_as`: identity under which repeated refusals count as one, if not the raw record: an agent reports a running pod
+    again and again, each time with a later observation.
     """
 
     index: int
@@ -112,7 +114,7 @@ class Refusal:
 
 @dataclass(slots=True)
 class IngestOutcome:
-    """Every record of a batch is counted in exactly one of accepted, duplicates, conflicts or rejected."""
+    """Counts of a batch: each record is in exactly one of accepted, duplicates, conflicts or rejected."""
 
     accepted: int = 0
     duplicates: int = 0
@@ -128,7 +130,7 @@ class IngestOutcome:
             self.accepted += 1
 
     def answer(self) -> dict[str, object]:
-        """The body of the contract. Conflicts are counted and, like rejected records, named."""
+        """Return the response body of the contract. Conflicts are only counted; rejected records are listed."""
         return {
             "accepted": self.accepted,
             "duplicates": self.duplicates,
@@ -142,6 +144,6 @@ class IngestOutcome:
 
 
 def accepted_note(cursor: Any, kind: AcceptedRows.Kind, rows: int) -> None:
-    """Note that the calling transaction stored so many new rows of a kind."""
+    """Store the number of new rows of a kind inserted by the calling transaction."""
     if rows:
         cursor.execute("INSERT INTO usage_acceptedrows (kind, rows) VALUES (%s, %s)", [kind.value, rows])

@@ -1,4 +1,4 @@
-"""Quarantine: records that could not enter the ledger are kept, shown, and block the close until somebody decides."""
+"""Quarantine: records that could not enter the ledger are kept, shown, and block the close until a person decides."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -21,13 +21,13 @@ INSTANT_FIELDS = ("time", "started_at", "start", "from")
 
 
 class DismissalError(UserError, ValueError):
-    """A record that is not dismissed: without a reason, or after it was taken into the ledger."""
+    """Error of a dismissal without a reason, or of a record that was replayed."""
 
     code = "quarantine_dismissal"
 
 
 def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
-    """Keep refused records, of their tags those that are allowed; the same record sent again only raises its counter."""
+    """Store refused records, with allowed tags only; the same record sent again only raises its counter."""
     rows = {}
     for refusal in tags_removed(refusals):
         same = (reporter.door.encode(), refusal.reason.encode(), refusal.same_as or refusal.raw)
@@ -52,7 +52,7 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
 
 
 def quarantine_dismiss(*, record_id: int, actor: str, resolution: str) -> QuarantinedRecord:
-    """Decide that a quarantined record is not usage; it stays readable with who decided and why."""
+    """Dismiss a quarantined record as not being usage; it stays readable with the actor and the reason."""
     if not resolution.strip():
         raise DismissalError(Message("a dismissal needs a reason"))
     with transaction.atomic():
@@ -75,12 +75,12 @@ def _dismiss(record: QuarantinedRecord, actor: str, resolution: str) -> Quaranti
 
 
 def closed_windows() -> list[tuple[datetime, datetime]]:
-    """[start, end) of every month that is closed, in order."""
+    """Return [start, end) of every closed month, in order."""
     return sorted(Close.objects.filter(withdrawn_at=None).values_list("start", "end"))
 
 
 def still_open(instant: datetime, closed: list[tuple[datetime, datetime]]) -> datetime:
-    """The instant, or the first after it that no close has billed: late usage blocks the close that would bill it."""
+    """Return the instant, or the first later one not yet billed: late usage blocks the close that would bill it."""
     for start, end in closed:
         if start <= instant < end:
             instant = end
@@ -88,19 +88,19 @@ def still_open(instant: datetime, closed: list[tuple[datetime, datetime]]) -> da
 
 
 def _text(value: str) -> str:
-    """As PostgreSQL takes it: neither with NUL nor with half a character."""
+    """Return text that PostgreSQL stores: without NUL and without lone surrogates."""
     return value.replace("\0", "\\u0000").encode(errors="backslashreplace").decode()
 
 
 def _instant(raw: bytes) -> datetime | None:
-    """The record's own instant, so that the exception is in the month it concerns; None where it has none."""
+    """Return the record's own instant, so that the exception is in the month it concerns; None if it has none."""
     fields = dict(readable_members(raw))
     for name in INSTANT_FIELDS:
         value = fields.get(name)
         if isinstance(value, str):
             try:
                 instant = msgspec.convert(value, datetime)
-            except (msgspec.ValidationError, UnicodeEncodeError):  # half a character is in no instant
+            except (msgspec.ValidationError, UnicodeEncodeError):  # a lone surrogate is in no instant
                 continue
             if instant.tzinfo and EARLIEST <= instant < LATEST:
                 return instant.astimezone(UTC)  # PostgreSQL refuses offsets of 16 hours and more

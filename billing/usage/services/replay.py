@@ -1,12 +1,12 @@
-"""Out of quarantine: a refused record, corrected or as it is, through the same code as at the endpoint it came to.
+"""Replay out of quarantine: a refused record, corrected or unchanged, through the code of its original endpoint.
 
-Somebody decides, says why, and answers for it in the audit log. A corrected record may be written in the form in which
-quarantine shows it, or as the native record of the contract. It is taken or refused like any other; only what it says
-of time and source is not held against it, because a person has looked at it.
+A person decides, gives the reason, and is named in the audit log. A corrected record may be written in the form shown by
+quarantine, or as the native record of the contract. It is stored or refused like any other; only the limits on time and
+source do not apply, because a person has checked it.
 
-A corrected record keeps its key: its sender may send the right one itself, which then is a duplicate or a conflict and is
-never billed beside it. Only a part of the key that is no name may change, for nothing can ever arrive under it; and the key
-of a conflict, which the ledger has already.
+A corrected record keeps its key: if its sender later sends the right one, it is a duplicate or a conflict and is never
+billed twice. Only a part of the key that is no valid name may change, since no record can arrive under it; and the key of a
+conflict, which the ledger has already.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, RecordError)
 
 
 class ReplayError(UserError, ValueError):
-    """A quarantined record that cannot be replayed, with the reason; it stays as it was."""
+    """Error of a quarantined record that cannot be replayed, with the reason; the record is unchanged."""
 
     code = "quarantine_replay"
 
@@ -76,7 +76,7 @@ _ENDPOINTS = {
 def quarantine_replay(
     *, record_id: int, actor: str, reason: str, now: datetime, corrected: str | None = None
 ) -> QuarantinedRecord:
-    """Take a quarantined record, `corrected` or as it came, into the ledger; it is marked with who, when, why and what.
+    """Replay a quarantined record, `corrected` or unchanged, into the ledger; it keeps actor, time, reason and text.
 
     Raises ReplayError if it is not open, or is refused again; then nothing has changed. Raises
     QuarantinedRecord.DoesNotExist.
@@ -107,13 +107,13 @@ def quarantine_replay(
 
 
 def record_kind(entry: QuarantinedRecord) -> type[Any] | None:
-    """What kind of record came to the endpoint, None where the endpoint is not known any more."""
+    """Return the record type of the endpoint, None for an endpoint that no longer exists."""
     endpoint = _ENDPOINTS.get(entry.door)
     return None if endpoint is None else endpoint.kind
 
 
 def native_record(entry: QuarantinedRecord, now: datetime) -> Any:
-    """The record in our own form; None where its bytes are not valid."""
+    """Return the record in native form; None if its bytes are not valid."""
     endpoint = _ENDPOINTS.get(entry.door)
     if endpoint is None:
         return None
@@ -126,9 +126,9 @@ def native_record(entry: QuarantinedRecord, now: datetime) -> Any:
 def quarantine_decide_all(
     *, door: str, reporter: str, reason: str, replay: bool, why: str, actor: str, now: datetime
 ) -> tuple[int, Message | None]:
-    """Take in as they came, or dismiss, up to MOST_AT_ONCE open records of one cause, each in a transaction of its own.
+    """Replay unchanged, or dismiss, up to MOST_AT_ONCE open records of one cause, each in its own transaction.
 
-    How many, and of those that were refused again the first refusal. Raises ReplayError where none could be decided.
+    Returns their number, and the first refusal among those refused again. Raises ReplayError if none could be decided.
     """
     rows = QuarantinedRecord.objects.filter(
         status=QuarantinedRecord.Status.OPEN, door=door, reporter=reporter, reason=reason
@@ -150,7 +150,7 @@ def quarantine_decide_all(
 
 
 def refusal_of(entry: QuarantinedRecord, now: datetime) -> str:
-    """Why a record is in quarantine: a message where its bytes say so again, else the English that was kept."""
+    """Return the reason of a quarantine: a translatable message if its bytes give it again, else the stored English."""
     endpoint, raw = _ENDPOINTS.get(entry.door), entry.record.encode()
     if endpoint is None:
         return entry.error
@@ -167,7 +167,7 @@ def refusal_of(entry: QuarantinedRecord, now: datetime) -> str:
 
 
 def _conflicts(key: str, record: Any) -> list[Message]:
-    """What the ledger says of a record whose key it has with other content."""
+    """Return the possible refusals of a record whose key is stored with other content."""
     if isinstance(record, TokenUsage):
         return [key_taken(record)]
     if isinstance(record, GpuAllocation):
@@ -215,7 +215,7 @@ def _refuse_other_key(entry: QuarantinedRecord, key: tuple[str, ...], record: An
 
 
 def _key_as_it_came(entry: QuarantinedRecord) -> dict[str, set[str]]:
-    """What a record in quarantine says of its key, as far as those are names; of a field that occurs twice, both."""
+    """Return the values of the key fields in a quarantined record that are valid names; of a repeated field, all."""
     members = readable_members(entry.record.encode())
     payload = dict(members).get("payload")
     if entry.door == "usage/litellm" and isinstance(payload, dict):
@@ -231,7 +231,7 @@ def _key_as_it_came(entry: QuarantinedRecord) -> dict[str, set[str]]:
 
 
 def _payload_identity(payload: dict[str, Any]) -> str:
-    """The id that a payload of LiteLLM becomes, empty where nobody can say."""
+    """Return the id of a LiteLLM payload, "" if it cannot be derived."""
     try:
         return litellm.identity({"metadata": {}, **payload})
     except (RecordError, TypeError, AttributeError):
@@ -239,7 +239,7 @@ def _payload_identity(payload: dict[str, Any]) -> str:
 
 
 def _decoded(kind: type[Any], endpoint: str, raw: bytes, now: datetime) -> Any:
-    """The record of these bytes: native, or in the form of the gateway's endpoint that it came to.  Raises UNREADABLE."""
+    """Return the record decoded from native bytes, or from the form of its gateway's endpoint.  Raises UNREADABLE."""
     translate = _translator(endpoint, now)
     if translate is not None:
         fields = msgspec.json.decode(raw)
@@ -266,7 +266,7 @@ def _translator(endpoint: str, now: datetime) -> Callable[[dict[str, Any]], Toke
 
 
 def _redacted_payload(fields: dict[str, Any], *, consumer: tuple[str, ...]) -> TokenUsage:
-    """As quarantine keeps a payload of LiteLLM.  Raises RecordError where a part of that form is missing."""
+    """Return the record of a LiteLLM payload as quarantine keeps it.  Raises RecordError if a part is missing."""
     payload = fields.get("payload")
     if not isinstance(payload, dict) or not isinstance(payload.get("metadata"), dict):
         raise RecordError(Message(

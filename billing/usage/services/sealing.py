@@ -1,7 +1,7 @@
-"""Sealing a closed month: its usage as files elsewhere, read back, proven equal to the ledger, and noted in the audit log.
+"""Sealing of a closed month: its usage as files in an archive, read back, proven equal to the ledger, and audited.
 
-A seal has the rows that were known before the last close, which nothing can add to any more. Usage that arrives later is in
-the seal that is made after a later close. Nothing is deleted.
+A seal has the rows known before the last close, which nothing can add to any more. Usage that arrives later is in the seal
+made after a later close. Nothing is deleted.
 """
 
 import tempfile
@@ -42,12 +42,12 @@ from pricing.money import EXACT
 
 
 class SealError(Exception):
-    """A month that cannot be sealed as it is: ledger, close and files do not say the same."""
+    """Error of a month that cannot be sealed: ledger, close and files differ."""
 
 
 @dataclass(frozen=True)
 class ClosedMonth:
-    """A month that was closed as number `close_seq`."""
+    """Month closed as number `close_seq`."""
 
     month: str
     window: Interval
@@ -57,7 +57,7 @@ class ClosedMonth:
 
 @dataclass
 class _Stored:
-    """What is in the archive so far."""
+    """Files, rows and sums stored in the archive so far."""
 
     files: list[dict[str, Any]] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
@@ -74,9 +74,9 @@ def usage_seal(
     *, closed: ClosedMonth, address: str, actor: str, now: datetime, advance: Callable[[int], None] = lambda _: None,
     rows_a_file: int = ROWS_A_FILE,
 ) -> tuple[Seal, bool]:  # fmt: skip
-    """The seal of a closed month in an archive, and whether it was made now: one that has all of it is there already.
+    """Return the seal of a closed month in an archive, and True if it was made now; a complete earlier seal is reused.
 
-    advance: hears of rows that were written.  Raises ArchiveError, SealError.
+    advance: called with the number of rows written.  Raises ArchiveError, SealError.
     """
     if any(item.month == closed.month for item in archived_months()):
         raise SealError(f"{closed.month}: its records are in an archive; `manage.py usage_restore {closed.month}` first")
@@ -110,7 +110,7 @@ def usage_seal(
 
 
 def _store(archive: Archive, folder: str, part: Part, window: Interval, stored: _Stored, scratch: Path) -> None:
-    """Put a file into the archive, read it back from there, and judge what came back."""
+    """Upload a file to the archive, read it back, and verify its hash, rows and content."""
     with part.path.open("rb") as file:
         digest, size = digest_and_size(iter(partial(file.read, 1 << 20), b""))
     name = f"{folder}/{part.path.name}"
@@ -127,7 +127,7 @@ def _store(archive: Archive, folder: str, part: Part, window: Interval, stored: 
 
 
 def _as_billed(closed: ClosedMonth) -> dict[str, str]:
-    """The digest of the usage that the close billed.  Raises SealError where the ledger gives another one now."""
+    """Return the digest of the usage that the close billed.  Raises SealError if the ledger gives another digest now."""
     noted, now = digest_of_close(closed.month, closed.close_seq), usage_digest(closed.window, closed.close_seq)
     if changed := [kind for kind in noted if noted[kind] != now.get(kind)]:
         raise SealError(
@@ -138,7 +138,7 @@ def _as_billed(closed: ClosedMonth) -> dict[str, str]:
 
 
 def ledger_sums(window: Interval, before: int) -> dict[str, Sums]:
-    """Tokens by source and UTC day, from the roll-ups wherever they suffice; device-microseconds by cluster and day."""
+    """Return tokens by source and UTC day, from the roll-ups where possible; device-microseconds by cluster and UTC day."""
     start = window.start.replace(hour=0, minute=0, second=0, microsecond=0)
     days = window.cut(start + timedelta(days=number) for number in range((window.end - start).days + 1))
     names, epochs = [day.start.date().isoformat() for day in days], EpochFilter(before=before)
@@ -152,7 +152,7 @@ def ledger_sums(window: Interval, before: int) -> dict[str, Sums]:
 
 
 def sums_of_manifest(manifest: dict[str, Any]) -> Sums:
-    """Tokens by source and UTC day, as a manifest has them."""
+    """Return tokens by source and UTC day from a manifest."""
     return {(row["source"], row["day"]): tuple(int(row[name]) for name in COUNTS) for row in manifest["tokens"]}
 
 
@@ -181,7 +181,7 @@ def _require_equal(closed: ClosedMonth, stored: _Stored, expected: dict[str, Sum
 def _manifest(
     closed: ClosedMonth, before: int, now: datetime, stored: _Stored, digest: dict[str, str]
 ) -> dict[str, Any]:
-    """What is in the archive; numbers that may be large are text."""
+    """Return the manifest of the archive; numbers that may be large are text."""
     cuts = AuditEntry.objects.filter(action="period_cut_off").order_by("id")
     return {
         "schema": SCHEMA, "month": closed.month, "start": closed.window.start.isoformat(),

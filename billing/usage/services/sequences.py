@@ -1,7 +1,7 @@
-"""Which numbers of a source have arrived. A source that numbers its records can be asked what it lost.
+"""Sequence numbers that arrived per source: a source that numbers its records can be asked for lost ones.
 
-Numbers go up by one within a run: a stretch of numbering, as of one process of a gateway. They are no part of a record's
-content, so a record that is sent again under another number is still a duplicate, and both numbers have arrived.
+Numbers go up by one within a run, such as one process of a gateway. They are no part of a record's content, so a record sent
+again under another number is still a duplicate, and both numbers have arrived.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ JOIN = """
 
 
 class SequenceRange(NamedTuple):
-    """Numbers `first` to `last` of a run, without a hole; the times are those of the records at both ends."""
+    """Consecutive numbers `first` to `last` of a run; the times are those of the records at both ends."""
 
     source: str
     run: str
@@ -34,7 +34,7 @@ class SequenceRange(NamedTuple):
 
 
 def stretches(records: Iterable[TokenUsage]) -> Iterator[SequenceRange]:
-    """The unbroken stretches of the numbers of these records, whatever their order; records without one are passed over."""
+    """Yield the consecutive ranges of these records' numbers, in any input order; records without a number are skipped."""
     numbered = sorted(
         (record.source, record.sequence_run or "", record.sequence, record.time)
         for record in records
@@ -53,7 +53,7 @@ def stretches(records: Iterable[TokenUsage]) -> Iterator[SequenceRange]:
 
 
 def sequences_note(cursor: Any, records: Iterable[TokenUsage]) -> None:
-    """Note that the numbers of these records have arrived, in the transaction in which the records are written."""
+    """Store the arrived numbers of these records, in the transaction that writes the records."""
     rows = list(stretches(records))
     if rows:
         cursor.executemany(
@@ -64,7 +64,7 @@ def sequences_note(cursor: Any, records: Iterable[TokenUsage]) -> None:
 
 
 def sequences_fold() -> int:
-    """Join stretches that overlap or touch; returns how many rows that freed. One folder works at a time."""
+    """Merge ranges that overlap or touch; return the number of rows deleted. Only one process folds at a time."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [FOLD_LOCK])
         if not cursor.fetchone()[0]:

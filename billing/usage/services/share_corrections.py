@@ -1,8 +1,8 @@
-"""Shares that somebody corrects, though they were thought known: from an instant on, in what is reported and will be.
+"""Corrections of shares once thought known: from an instant on, for stored and future reports.
 
-An allocation that goes on beyond the instant ends there by a change of its share, and another goes on with the corrected
-one. Reports of its agent, which knows nothing of it, are parted in the same way, so that each changes nothing or extends the
-last part.
+An allocation that extends beyond the instant ends there by a change of share, and another one continues with the corrected
+share. Later reports of its agent, which does not know the correction, are split in the same way, so that each changes
+nothing or extends the last part.
 """
 
 import re
@@ -20,13 +20,13 @@ from metering.records import GpuAllocation, Workload
 
 CHANGED = Rule.SHARE_CHANGED.value
 GOES_ON: Final = re.compile(r" from \d{4}-\d\d-\d\dT[\d:.]+\+00:00\Z")
-"""How the name of a later part ends."""
+"""Pattern of the suffix in the id of a later part."""
 Corrections = Mapping[tuple[str, str], Sequence[ShareCorrection]]
-"""By cluster and resource, in the order in which they begin."""
+"""Corrections by cluster and resource, in the order of their start."""
 
 
 def corrections_of(records: Iterable[GpuAllocation]) -> Corrections:
-    """The corrections of the clusters of records."""
+    """Return the corrections of the clusters of these records."""
     found: dict[tuple[str, str], list[ShareCorrection]] = {}
     for row in ShareCorrection.objects.filter(cluster__in={record.cluster for record in records}).order_by("valid_from"):
         found.setdefault((row.cluster, row.resource), []).append(row)
@@ -34,9 +34,9 @@ def corrections_of(records: Iterable[GpuAllocation]) -> Corrections:
 
 
 def parts_of(record: GpuAllocation, corrections: Corrections) -> list[GpuAllocation]:
-    """A report in parts, by the shares that hold in each; the last goes on or ends as the report says.
+    """Return a report in parts, one per share; the last part runs or ends like the report.
 
-    The first part has the name of the report where it begins before any correction.
+    The first part keeps the report's id if the report begins before any correction.
     """
     if record.device_fraction is None:
         return [record]
@@ -71,7 +71,7 @@ def _part(
 
 
 def goes_on(row: models.GpuAllocation, correction: ShareCorrection) -> GpuAllocation:
-    """What an allocation of the ledger is from the instant of a correction on."""
+    """Return the continuation of a stored allocation from the instant of a correction on."""
     facts = row.facts
     workload = facts.get("workload")
     at = max(correction.valid_from, row.started_at)
