@@ -80,7 +80,7 @@ class _Reporter:
 
 @dataclass(frozen=True)
 class Reported:
-    """All reports of the time before `until`."""
+    """Reports of the time before `until`, read once and asked for any scope."""
 
     until: datetime
 

@@ -1,6 +1,6 @@
-"""A quarantined record as a form: its fields, and beside each what the ledger has under the same key.
+"""Form of a quarantined record: its fields, each beside the ledger's value under the same key.
 
-What somebody types becomes a record again: text where the contract has text, else JSON. An empty field is left out.
+Typed values become a record again: text if the contract has text, else JSON. An empty field is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ Values = dict[str, Any]
 
 
 class Form(Enum):
-    """How a field is written: a decimal may be text or a number."""
+    """Type of a field's input: a decimal may be text or a number."""
 
     TEXT = 1
     DECIMAL = 2
@@ -35,9 +35,9 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
-    """A field of a record. `reported`, `stored`: as people read them, None where the record or the ledger has none.
+    """Field of a record. `reported`, `stored`: display text, None if the record or the ledger has none.
 
-    is_text: what is typed is text and no JSON.
+    is_text: typed input is text, not JSON.
     """
 
     name: str
@@ -48,8 +48,10 @@ class RecordField:
 
 
 def record_fields(entry: QuarantinedRecord, now: datetime, *, with_ledger: bool = True) -> list[RecordField] | None:
-    """The fields of a record, those that the contract has and it lacks at the end; None where it is no JSON object with
-    each field once, which can only be edited as text.  Raises UnreadableArchiveError, not without what the ledger has.
+    """Return the fields of a record, then those of the contract that it lacks.
+
+    None if it is no JSON object with unique keys, which can only be edited as text.  Raises UnreadableArchiveError if
+    `with_ledger`.
     """
     raw = entry.record.encode()
     try:
@@ -62,7 +64,7 @@ def record_fields(entry: QuarantinedRecord, now: datetime, *, with_ledger: bool 
     stored: Values = {}
     if native is not None:
         as_native = _values(native)
-        if not as_native.keys() >= reported.keys():  # in the words of a gateway: shown in ours, which a replay takes too
+        if not as_native.keys() >= reported.keys():  # in a gateway's form: shown in native form, which a replay accepts too
             reported = as_native
         if with_ledger and entry.reason == QuarantinedRecord.Reason.CONFLICT:
             stored = stored_values(native)
@@ -84,7 +86,7 @@ def _field(name: str, reported: Values, stored: Values, form: Form | None) -> Re
 
 
 def corrected_text(fields: Sequence[RecordField], typed: Mapping[str, str]) -> str | None:
-    """The record with what was typed, by name of the field; None where nothing was changed.  Raises ReplayError."""
+    """Return the record with the typed values, by field name; None if nothing was changed.  Raises ReplayError."""
     if all(typed.get(field.name, "") == (field.reported or "") for field in fields):
         return None
     found = {field.name: _typed(field, typed[field.name]) for field in fields if typed.get(field.name, "") != ""}
@@ -103,7 +105,7 @@ def _typed(field: RecordField, text: str) -> Any:
 
 
 def stored_values(native: Any) -> Values:
-    """What the ledger has under the key of a record, by the names of its fields; empty where it has nothing."""
+    """Return the ledger's values under the key of a record, by field name; empty if it has none."""
     for kind, read in READERS.items():
         if isinstance(native, kind):
             return read(native)
@@ -147,13 +149,13 @@ READERS: Final[Mapping[type[Any], Any]] = {
 
 
 def _values(native: Any) -> Values:
-    """The fields of a record that it has, by their names on the wire."""
+    """Return the non-null fields of a record, by their names on the wire."""
     found: Values = DECODER.decode(ENCODER.encode(native))
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _forms(kind: type[Any]) -> dict[str, Form]:
-    """How each field of a kind of record is written, by its name on the wire."""
+    """Return the input type of each field of a kind of record, by its name on the wire."""
     info: Any = msgspec.inspect.type_info(kind)
     return {field.encode_name: _form(field.type) for field in info.fields}
 
@@ -167,7 +169,7 @@ def _form(kind: Any) -> Form:
 
 
 def _shown(value: Any) -> str:
-    """A value as people write it: text and instants bare, anything else as JSON."""
+    """Format a value: text and instants bare, anything else as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, datetime):
@@ -178,7 +180,7 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any, form: Form | None) -> Any:
-    """A value to compare: what is empty or false is None, an instant one whatever its zone, a decimal a number."""
+    """Return a value for comparison: empty or false is None, an instant is independent of zone, a decimal is a number."""
     if value in ("", {}) or value is None or value is False:
         return None
     if form is Form.DECIMAL and isinstance(value, str | int | Decimal):

@@ -1,4 +1,4 @@
-"""Background work of usage."""
+"""Background tasks of usage."""
 
 import logging
 
@@ -11,18 +11,18 @@ logger = logging.getLogger(__name__)
 
 @shared_task
 def rollups_fold() -> int:
-    """Move appended deltas into the hourly roll-up."""
+    """Move appended deltas into the roll-ups."""
     return services.rollups_fold()
 
 
 @shared_task
 def sequences_fold() -> int:
-    """Join the stretches of numbers that have arrived."""
+    """Merge ranges of arrived sequence numbers."""
     return services.sequences_fold()
 
 
 @shared_task
 def months_make() -> None:
-    """Parts of the ledger for the months to come. One that is late costs nothing but the room of that month, later."""
+    """Create parts of the ledger for the coming months; a late part only makes that month's rows costlier to remove."""
     if missing := services.months_make():
         logger.warning("no part of the ledger for %s: it is read all the time, or too large", ", ".join(missing))

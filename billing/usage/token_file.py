@@ -1,8 +1,8 @@
 """Sums of token records straight from Parquet files: an engine that shares neither statement nor roll-up with the ledger.
 
-What is read are the columns of the contract. A record that is in the files more than once counts once, as in the ledger.
-DuckDB decodes them and adds up, row group by row group and in 128-bit integers, so that no file of 64-bit counts
-can leave them. What it cannot add up exactly is refused before.
+The columns of the contract are read. A record that is in the files more than once counts once, as in the ledger.
+DuckDB decodes and sums them, row group by row group, in 128-bit integers, which no file of 64-bit counts can exceed.
+Values that it cannot sum exactly are refused before.
 """
 
 import glob
@@ -30,17 +30,17 @@ NAMES: Final = ("source", "consumer", "model")
 ENGINE: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "memory_limit": "1GB",
 }  # fmt: skip
-"""Nothing is fetched from anywhere."""
+"""DuckDB settings: no extension is downloaded, and memory is limited."""
 
 
 def file_token_sums(
     files: Path | Sequence[Path], pieces: Sequence[Interval], bounds: Sequence[Bounds], *, before: int | None = None
 ) -> list[TokenSums]:
-    """Tokens per piece, source, consumer, model and bucket of prompt lengths, as `token_sums` gives them of the ledger.
+    """Return tokens per piece, source, consumer, model and bucket of prompt lengths, in the form of `token_sums`.
 
-    `pieces` follow each other without gap; records before or after them are left out. `bounds`: of each piece, where the
-    buckets of its models end. `before`: only records of lower epochs; sealed files have a column of them.
-    Raises UsageFileError.
+    `pieces` follow each other without gap; records before or after them are left out. `bounds`: by piece, the upper bounds
+    of the buckets of its models. `before`: only records of lower epochs; sealed files have a column of them. Raises
+    UsageFileError.
     """
     import duckdb  # 60 MB that no other part of the process needs
 
@@ -73,7 +73,7 @@ def file_token_sums(
 
 @contextmanager
 def engine_connected() -> "Iterator[DuckDBPyConnection]":
-    """A DuckDB of its own, which spills to a folder that is gone afterwards and fetches nothing."""
+    """Yield a separate DuckDB connection, which spills to a temporary folder and downloads nothing."""
     import duckdb
 
     with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={**ENGINE, "temp_directory": spill}) as engine:
@@ -81,7 +81,7 @@ def engine_connected() -> "Iterator[DuckDBPyConnection]":
 
 
 def bucket_context(bounds: Bounds, model: str, bucket: int) -> str:
-    """The name of a bucket of prompt lengths; empty where the model has none."""
+    """Return the name of a bucket of prompt lengths; "" if the model has none."""
     return str(contexts_of(bounds[model])[bucket]) if model in bounds else ""
 
 
@@ -103,7 +103,7 @@ def _check(schema: pa.Schema, path: Path, more: tuple[str, ...]) -> None:
 
 
 def _check_values(engine: "DuckDBPyConnection", records: str, path: Path) -> None:
-    """No value is missing and no count negative. Asked column by column: what a file says of its row groups answers most."""
+    """Raise UsageFileError for missing values and negative counts; by column, since row group statistics answer most."""
     for name in ("id", "time", *NAMES, *TOKEN_COUNTS):
         ((empty,),) = _asked(engine, records, "count(*)", f"{name} IS NULL")
         if empty:
@@ -115,15 +115,15 @@ def _check_values(engine: "DuckDBPyConnection", records: str, path: Path) -> Non
 
 
 def files_text(paths: Sequence[Path]) -> str:
-    """What stands for the rows of files in a statement of DuckDB."""
+    """Return the DuckDB table expression of the rows of files."""
     return f"read_parquet([{', '.join(quoted(glob.escape(str(path))) for path in paths)}])"
 
 
 def _without_repeats(engine: "DuckDBPyConnection", file: str, path: Path) -> str:
-    """What stands for the records without their repeats.  Raises UsageFileError where one id has two contents.
+    """Return the table expression of the records without repeats.  Raises UsageFileError if one id has two contents.
 
-    Few files have any, so digests of the keys are compared first, in one pass that spills, and whole records only where two
-    are equal.
+    Few files have repeats, so digests of the keys are compared first, in one pass that spills, and whole records only if two
+    digests are equal.
     """
     fields = ", ".join(("time", *NAMES, *TOKEN_COUNTS))
     digests = f"SELECT hash(source, id) AS digest FROM {file} GROUP BY 1 HAVING count(*) > 1"
@@ -144,14 +144,14 @@ def _asked(engine: "DuckDBPyConnection", source: str, wanted: str, condition: st
 
 @dataclass(frozen=True)
 class Cut:
-    """The statement that cuts records into pieces and buckets. `precision`: "_NS" where the file counts nanoseconds."""
+    """Statement that cuts records into pieces and buckets. `precision`: "_NS" for files in nanoseconds."""
 
     pieces: Sequence[Interval]
     bounds: Sequence[Bounds]
     precision: str
 
     def statement(self) -> tuple[str, str]:
-        """What is asked for, and of which records."""
+        """Return the SELECT list, and the condition with grouping."""
         later = "".join(f" + CAST(time >= {self.instant(piece.start)} AS INT)" for piece in self.pieces[1:])
         keys = f"0{later} AS piece, {', '.join(NAMES)}, {self.bucket()} AS bucket"
         sums = ", ".join(f"sum({name})" for name in TOKEN_COUNTS)
@@ -159,7 +159,7 @@ class Cut:
         return f"{keys}, count(*), {sums}", f"{within} GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"
 
     def bucket(self) -> str:
-        """The number of the bucket that a record's prompt falls into, where its model has buckets in its piece."""
+        """Return SQL of the bucket number of a record's prompt, 0 if its model has no buckets in its piece."""
         cases = "".join(
             f" WHEN {self.within(piece)} AND model = {self.text(model)} THEN {_beyond(ends)}"
             for piece, named in zip(self.pieces, self.bounds, strict=True) for model, ends in sorted(named.items())

@@ -1,7 +1,7 @@
-"""Sums of sealed token records on a Spark cluster, as `file_token_sums` gives them: for months beyond one machine.
+"""Sums of sealed token records on a Spark cluster, in the form of `file_token_sums`, for months beyond one machine.
 
-Master, workers and this machine read the files under the same path. One statement removes repeats, cuts and sums; what a
-worker that dies had done, the others do again. Where none is left, the sums are given up.
+Master, workers and this machine read the files under the same path. One statement removes repeats, cuts and sums; the tasks
+of a worker that dies are repeated by the others. Without any worker the sums are cancelled.
 """
 
 import threading
@@ -19,7 +19,7 @@ from billing.usage.token_file import Cut, bucket_context
 from metering.intervals import Interval, to_us
 
 IDLE_SECONDS: Final = 300
-"""How long a recount may wait without a worker that computes; Spark itself waits for ever."""
+"""Longest wait of a recount without a computing worker; Spark itself waits for ever."""
 WITHOUT_REPEATS: Final = f"""
     SELECT source, one.*, one <> other AS conflicting FROM (
         SELECT source, id, min({{record}}) AS one, max({{record}}) AS other
@@ -27,11 +27,11 @@ WITHOUT_REPEATS: Final = f"""
                      {', '.join(f'CAST({name} AS DECIMAL(20, 0)) AS {name}' for name in TOKEN_COUNTS)}
               FROM {{sealed}} WHERE epoch < {{before}})
         GROUP BY source, id)""".replace("{record}", f"struct(time, consumer, model, {', '.join(TOKEN_COUNTS)})")
-"""Counts as decimals: a sum of 64-bit integers would wrap."""
+"""SQL of records without repeats; counts are decimals, since a sum of 64-bit integers would wrap."""
 
 
 class SparkCut(Cut):
-    """Time in microseconds since 1970; a text by its bytes, for in a literal a backslash would mean something."""
+    """Statement for Spark: times in microseconds since 1970; texts as bytes, since a literal would interpret a backslash."""
 
     def instant(self, at: datetime) -> str:
         return str(to_us(at))
@@ -43,9 +43,9 @@ class SparkCut(Cut):
 def spark_token_sums(
     files: Sequence[Path], pieces: Sequence[Interval], bounds: Sequence[Bounds], *, before: int, master: str
 ) -> list[TokenSums]:
-    """Tokens of records of epochs below `before`, summed by the cluster of `master` (spark://host:port).
+    """Return sums of records of epochs below `before`, computed by the cluster of `master` (spark://host:port).
 
-    Raises UsageFileError where one id has two contents, pyspark is not installed, or the cluster gives no sums.
+    Raises UsageFileError if one id has two contents, pyspark is not installed, or the cluster returns no sums.
     """
     if not files:
         return []
@@ -89,7 +89,7 @@ def spark_token_sums(
 
 @contextmanager
 def _given_up_when_idle(context: Any) -> Iterator[threading.Event]:
-    """Cancel the jobs of an application of which no task has run for IDLE_SECONDS; the event says that it was done."""
+    """Cancel the jobs of an application without a running task for IDLE_SECONDS; yield an event set if so."""
     over, idle = threading.Event(), threading.Event()
     watch = threading.Thread(target=_watch, args=(context, over, idle), daemon=True)
     watch.start()
@@ -113,10 +113,10 @@ def _watch(context: Any, over: threading.Event, idle: threading.Event) -> None:
                 idle.set()
                 context.cancelAllJobs()
                 return
-        except Py4JError:  # the cluster has ended the application, and the recount hears why
+        except Py4JError:  # the cluster has ended the application, and the recount gets the error
             return
 
 
 def _first_lines(error: Exception) -> str:
-    """What happened, without the calls that led there."""
+    """Return the cause of an error without its stack trace."""
     return " ".join(str(error).splitlines()[:2])

@@ -1,4 +1,4 @@
-"""Reads of allocations whose share of a device nobody knows yet. Every sum is exact."""
+"""Reads of allocations whose share of a device is unknown. Every sum is exact."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -9,7 +9,7 @@ from metering.intervals import Interval
 
 @dataclass(frozen=True, slots=True)
 class UnknownUse:
-    """Units of a resource that pods of a namespace held on an accelerator in a window, and what is not known of them."""
+    """Units of a resource held by pods of a namespace on an accelerator in a window, with reasons of the unknown share."""
 
     cluster: str
     namespace: str
@@ -21,12 +21,12 @@ class UnknownUse:
 
     @property
     def subject(self) -> str:
-        """As the period report names it."""
+        """Return the subject in the period report."""
         return f"{self.cluster}/{self.namespace}/{self.resource} on {self.accelerator}"
 
 
 def unknown_shares(window: Interval) -> list[UnknownUse]:
-    """What was held in the window with an unknown share, and what came of closed months since, from its start."""
+    """Return use of unknown share in the window, and use first reported after its month closed, counted from its start."""
     rows = rows_read(
         """WITH held AS (
                SELECT cluster, namespace, resource, accelerator, quantity, why,

@@ -360,7 +360,7 @@ def allocation_refused(record: GpuAllocation, why: str) -> Message:
 
 
 def _lock_known(cursor: Any, ids: list[str], epoch: int) -> dict[str, Known]:
-    # Row 6, `frozen_until`: a revision is billed once a close in force has a higher number than its epoch.
+    # `frozen_until`: time in a closed month is billed if its revision's epoch is below the last close in force
     cursor.execute(
         f"""SELECT a.allocation_id, a.identity, a.ended_at, a.observed_until, a.end_reason, a.id,
                   (SELECT max(least(s.until, w."end")) FROM usage_allocationrevision s
@@ -447,7 +447,7 @@ def _shorten(ended_early: Sequence[Known]) -> None:
 
 
 def _put_spans(cursor: Any, spans: Sequence[tuple[int, int, datetime, datetime]]) -> None:
-    """Store this epoch's revision of each allocation: from the last earlier one's end, or its start, to now."""
+    """Store this epoch's revision of each allocation: from the last earlier end, or the start, to the latest known time."""
     if not spans:
         return
     cursor.execute(

@@ -1,6 +1,6 @@
-"""What somebody says that a unit of a resource is, where no agent can know it; kept reports are then taken, or end.
+"""Declarations of a unit's share of a device, for resources no agent can know; kept reports then enter the ledger.
 
-Nothing closed changes: a share that is declared after a close is late usage of the next one.
+Nothing closed changes: a share declared after a close is late usage of the next one.
 """
 
 from collections.abc import Iterable
@@ -21,17 +21,17 @@ from metering.records import GpuAllocation
 
 
 class DeclarationError(ValueError):
-    """A declaration that says nothing, or nothing new."""
+    """Error of an invalid or repeated declaration."""
 
 
 def share_declare(
     *, cluster: str, resource: str, device_fraction: Decimal | None, actor: str, reason: str, now: datetime,
     accelerator: str = "", why: str = "", product: str = "",
 ) -> int:  # fmt: skip
-    """Declare what a unit of a resource is, for what was reported and for what will be; how many kept reports it settles.
+    """Declare a unit's share of a device, for past and future reports; return the number of kept reports it settles.
 
-    `device_fraction`: of a physical device, None where it is no accelerator. `accelerator`, `why`: only for reports that say
-    so. `product`: the accelerator that it is, where the reports name another or none.  Raises DeclarationError.
+    `device_fraction`: of a physical device, None if it is no accelerator. `accelerator`, `why`: only for reports with these
+    values. `product`: the accelerator's name, if the reports have another or none.  Raises DeclarationError.
     """
     _check(cluster, resource, device_fraction, reason)
     facts = {"cluster": cluster, "resource": resource, "accelerator": accelerator, "why": why}
@@ -60,9 +60,9 @@ def share_correct(
     *, cluster: str, resource: str, device_fraction: Decimal, valid_from: datetime, actor: str, reason: str,
     accelerator: str = "",
 ) -> int:  # fmt: skip
-    """Correct from an instant on what a unit of a resource is, though its agents report it; how many allocations change.
+    """Correct a unit's reported share of a device from an instant on; return the number of changed allocations.
 
-    A correction is never edited: a later one takes over. It begins after those of the resource that are there, and in no
+    A correction is never edited: a later one replaces it. It must begin after the resource's earlier corrections, and in no
     closed month.  Raises DeclarationError.
     """
     _check(cluster, resource, device_fraction, reason)
@@ -105,7 +105,7 @@ def _check(cluster: str, resource: str, device_fraction: Decimal | None, reason:
 
 
 def _take(kept: Iterable[UnknownShare], actor: str, now: datetime) -> None:
-    """Report them again: by now their share is declared."""
+    """Ingest kept reports again: their share is now declared."""
     for item in kept:
         raw = item.record.encode()
         record = msgspec.json.decode(raw, type=GpuAllocation)
@@ -116,9 +116,9 @@ def _take(kept: Iterable[UnknownShare], actor: str, now: datetime) -> None:
 
 
 def no_accelerators_note(*, agent: str, cluster: str, resources: Iterable[str], actor: str, now: datetime) -> None:
-    """Keep what an agent is configured to take for no accelerators; earlier declarations stay.
+    """Declare the resources that an agent is configured to treat as no accelerators; earlier declarations stay.
 
-    `actor`: who reported it. The agent chose its name itself, so that it may be that of anybody.
+    `actor`: the reporter's token. The agent chooses its own name, which therefore proves nothing.
     """
     known = set(ShareDeclaration.objects.filter(cluster=cluster).values_list("resource", flat=True))
     for resource in sorted(set(resources) - known):

@@ -1,4 +1,4 @@
-"""The allow-list of tags: which of what a source says is kept. A value outside it reaches neither table nor quarantine."""
+"""Allow-list of tags: the reported tags that are stored. A tag outside it reaches neither table nor quarantine."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +19,14 @@ from metering.raw_json import UnreadableJSONError, object_members
 from metering.records import GpuAllocation
 from metering.request_tags import OWN, reported_name
 
+# the word may be escaped in JSON; a miss would store a tag that no rule allows
 _MENTION: Final = re.compile(rb'"(?:t|\\u0074)(?:a|\\u0061)(?:g|\\u0067)(?:s|\\u0073)"', re.IGNORECASE)
 Rules = Mapping[str, Sequence[TagRule]]
-"""By source, or by cluster."""
+"""Tag rules by source, or by cluster."""
 
 
 def tag_rules_put(*, rules: Sequence[TagRule], actor: str) -> list[tuple[bool, str]]:
-    """Make these the whole allow-list.  Returns for each rule, and each that ends, whether it changed and what it is."""
+    """Replace the allow-list by these rules.  Returns (changed, text) for each rule and for each rule removed."""
     with transaction.atomic():
         known = {(row.source, row.cluster, row.key): row for row in TagRule.objects.select_for_update()}
         wanted = {(rule.source, rule.cluster, rule.key): rule for rule in rules}
@@ -51,12 +52,12 @@ def _facts(rule: TagRule | None) -> dict[str, Any]:
 
 
 def source_tag_rules() -> Rules:
-    """The allow-list of sources as it is now."""
+    """Return the current allow-list of sources."""
     return _by_place(TagRule.objects.exclude(source=""), "source")
 
 
 def cluster_tag_rules() -> Rules:
-    """The allow-list of clusters as it is now."""
+    """Return the current allow-list of clusters."""
     return _by_place(TagRule.objects.exclude(cluster=""), "cluster")
 
 
@@ -68,7 +69,7 @@ def _by_place(rules: Iterable[TagRule], place: str) -> Rules:
 
 
 def allocation_tags_filter(records: Sequence[GpuAllocation], rules: Rules) -> list[GpuAllocation]:
-    """The allocations with the tags that are kept of their cluster, under their keys, also those that labels say."""
+    """Return the allocations with allowed tags of their cluster, renamed to the rules' keys, also those read from labels."""
     said = [
         {**{f"tags.{name}": value for name, value in (record.tags or {}).items()},
          **{f"label.{name}": value for name, value in (record.labels or {}).items()}}
@@ -91,12 +92,12 @@ def allocation_tags_filter(records: Sequence[GpuAllocation], rules: Rules) -> li
 
 
 def _counted(cluster: str) -> str:
-    """The name under which values of a cluster are counted, beside those of sources."""
+    """Return the name under which values of a cluster are counted; sources are counted under their own names."""
     return f"cluster {cluster}"
 
 
 def batch_tags_filter(batch: TokenBatch, rules: Rules) -> None:
-    """Leave the records of a batch the tags that are kept, under their keys; once, since a rule may rename a tag."""
+    """Remove tags that no rule allows from a batch and rename the others; once, since a rule may rename a tag."""
     if batch.tags_filtered:
         return
     batch.records = [
@@ -108,7 +109,7 @@ def batch_tags_filter(batch: TokenBatch, rules: Rules) -> None:
 
 
 def tags_kept(tags: Mapping[str, Any], rules: Sequence[TagRule]) -> dict[str, str | None]:
-    """The tags that rules name; None in place of a value that is too long, no text, or cannot be printed on one line."""
+    """Return the tags that rules name; None replaces a value that is too long, no text, or not printable on one line."""
     return _kept({f"tags.{name}": value for name, value in tags.items()}, rules)
 
 
@@ -123,7 +124,7 @@ def _kept(said: Mapping[str, Any], rules: Sequence[TagRule]) -> dict[str, str | 
 
 
 def tags_removed(refusals: Iterable[Refusal]) -> list[Refusal]:
-    """The refusals without what nobody allowed; the allow-list is read only where a record mentions tags."""
+    """Return the refusals without tags that no rule allows; the allow-list is read only if a record mentions tags."""
     kept = list(refusals)
     if not any(_MENTION.search(refusal.raw) for refusal in kept):
         return kept
@@ -132,9 +133,9 @@ def tags_removed(refusals: Iterable[Refusal]) -> list[Refusal]:
 
 
 def without_tags(raw: bytes, rules: Rules) -> bytes:
-    """A refused record as quarantine keeps it: with the tags that its source may say, under the names that they came by.
+    """Return a refused record for quarantine: with the allowed tags of its source, under the names in the report.
 
-    Of a text that is no object with readable members everything from the first mention of tags on is left out.
+    If the bytes are no JSON object with readable members, everything from the first mention of tags on is cut.
     """
     mention = _MENTION.search(raw)
     if mention is None:

@@ -1,4 +1,4 @@
-"""Dated rules that say what a service tier of a source is billed as."""
+"""Dated rules that set the billed service tier for a source's reported tier."""
 
 from datetime import datetime
 
@@ -9,9 +9,9 @@ from metering.messages import Message
 
 
 def tier_rule_put(*, source: str, service_tier: str, treat_as: str, valid_from: datetime, actor: str) -> bool:
-    """Store what a tier (in its canonical name) is billed as from `valid_from` on.  Returns True if the rule is new.
+    """Store the billed tier of a reported tier (by canonical name) from `valid_from` on.  Returns True if the rule is new.
 
-    Raises SetupError where another rule begins at that instant: a rule is never edited, a later one takes over.
+    Raises SetupError if another rule begins at that instant: a rule is never edited, a later one replaces it.
     """
     facts = {"source": source, "service_tier": service_tier, "valid_from": valid_from}
     row, made = ServiceTierRule.objects.get_or_create(**facts, defaults={"treat_as": treat_as})

@@ -1,4 +1,4 @@
-"""One report of token records, checked against its reporter and the clock, ready to be written."""
+"""Report of token records, checked against its reporter and the clock, ready to be written."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ _attributes = attrgetter("attributes")
 
 @dataclass(slots=True, eq=False)
 class TokenBatch:
-    """What one reporter brought: records, each with its place in the body.
+    """Records of one report, each with its place in the body.
 
-    `raw_at` gives the bytes of what was in a place; it is called only for what is refused. `columns`: of a large batch, so
-    that they are made while others are written. `tags_filtered`: the records have only tags that are kept.
+    `raw_at` returns the bytes at a place; it is called for refused records only. `columns`: of a large batch, computed in
+    advance while other batches are written. `tags_filtered`: True once the records have only allowed tags.
     """
 
     reporter: Reporter
@@ -54,9 +54,10 @@ def token_batch(
     now: datetime,
     columns: ReportedColumns | None = None,
 ) -> TokenBatch:
-    """Sort out what this reporter may not report, and what lies in the future. Without `places` all of the body is here.
+    """Return a batch without records that this reporter may not report or that are in the future; those are refused.
 
-    `columns`: of the records, where they were made to look whether all is well.
+    `places`: of the records in the body; None if `records` is the whole body. `columns`: of the records, if already computed
+    for their check.
     """
     where = range(len(records)) if places is None else places
     batch = TokenBatch(reporter, raw_at, records, where, [_invalid(item) for item in rejected], columns)
@@ -87,7 +88,7 @@ def _sort_out(batch: TokenBatch, latest: datetime, now: datetime) -> None:
 
 
 def key_taken(record: TokenUsage) -> Message:
-    """The refusal of a record whose key is taken by other content."""
+    """Return the refusal of a record whose key is stored with other content."""
     return Message(
         "id %(id)s of source %(source)s was reported before with other content; the first one stays",
         id=repr(record.id), source=repr(record.source),

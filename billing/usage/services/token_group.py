@@ -1,7 +1,7 @@
-"""Group commit: reports that arrive while another is being written share the next transaction.
+"""Group commit: reports that arrive while another one is being written share the next transaction.
 
-A commit waits for the disk; a gateway that reports each request by itself would otherwise wait for one commit each.
-No report waits for a timer: where no writer is at work, a report is written at once; those that arrive meanwhile form the
+A commit waits for the disk; a gateway that reports each request separately would otherwise wait for one commit each.
+No report waits for a timer: if no writer is busy, a report is written at once; reports that arrive meanwhile form the
 next group.
 """
 
@@ -23,12 +23,12 @@ Write = Callable[[Sequence[TokenBatch]], list[IngestOutcome]]
 Result = IngestOutcome | BaseException
 Waiting = TypeVar("Waiting", Future[IngestOutcome], asyncio.Future[IngestOutcome])
 _Queued = tuple[TokenBatch, asyncio.Future[IngestOutcome], float]
-"""A report, what becomes of it, and until when it waits for a writer by the clock of the loop."""
+"""Report, the future of its outcome, and the deadline for a writer by the clock of the loop."""
 Entry = TypeVar("Entry", tuple[TokenBatch, Future[IngestOutcome]], _Queued)
 
 
 class GroupCommit:
-    """One per process: one thread at a time writes a group of about `most` records beyond its first batch.
+    """Group commit of threads, one per process: one thread at a time writes a group of up to `most` records, or one batch.
 
     A waiting thread either finds its report written by another, or writes the next group itself.
     """
@@ -40,11 +40,11 @@ class GroupCommit:
         self._is_writing = False
 
     def submit(self, batch: TokenBatch) -> IngestOutcome:
-        """What became of the batch, once that is durable.
+        """Return the outcome of the batch once it is durable.
 
-        Raises what its transaction raised, or OperationalError if no writer came to it in QUEUE_SECONDS.
+        Raises the error of its transaction, or OperationalError if no writer took it within QUEUE_SECONDS.
         """
-        if connection.in_atomic_block:  # its caller's transaction is not to be shared
+        if connection.in_atomic_block:  # the caller's transaction must not be shared
             return self._write([batch])[0]
         mine = (batch, Future[IngestOutcome]())
         with self._changed:
@@ -55,7 +55,7 @@ class GroupCommit:
         return mine[1].result()
 
     def _is_my_turn(self, mine: tuple[TokenBatch, Future[IngestOutcome]]) -> bool:
-        """Whether the caller is to write the next group; waits until it is, or until its report was written."""
+        """Return True if the caller must write the next group; wait until then, or until its report was written."""
         with self._changed:
             in_time = self._changed.wait_for(lambda: mine[1].done() or not self._is_writing, QUEUE_SECONDS)
             if not in_time and mine in self._queue:
@@ -81,9 +81,9 @@ class GroupCommit:
 
 
 class LoopGroupCommit:
-    """The same for an event loop, which reads the next reports while a group is written.
+    """Group commit of an event loop, which reads the next reports while a group is written.
 
-    Made and called in the running loop. `write` gives what became of each batch.
+    Created and called in the running loop. `write` returns the outcome of each batch.
     """
 
     def __init__(self, write: Callable[[Sequence[TokenBatch]], Awaitable[Sequence[Result]]], *, most: int) -> None:
@@ -94,13 +94,13 @@ class LoopGroupCommit:
         self._is_timed = False
 
     async def submit(self, batch: TokenBatch) -> IngestOutcome:
-        """What became of the batch, once that is durable.
+        """Return the outcome of the batch once it is durable.
 
-        Raises what its transaction raised, or OperationalError if no writer came to it in QUEUE_SECONDS.
+        Raises the error of its transaction, or OperationalError if no writer took it within QUEUE_SECONDS.
         """
         outcome, until = self._loop.create_future(), self._loop.time() + QUEUE_SECONDS
         self._queue.append((batch, outcome, until))
-        if self._writing is None or self._writing.done():  # it begins with whatever else came in by then
+        if self._writing is None or self._writing.done():  # the task takes all reports queued before it starts
             self._writing = self._loop.create_task(self._write_all(), context=Context())
         if not self._is_timed:
             self._is_timed = True
@@ -108,12 +108,12 @@ class LoopGroupCommit:
         return await outcome
 
     async def stop(self) -> None:
-        """Return once nothing is being written."""
+        """Wait until nothing is being written."""
         if self._writing is not None:
             await self._writing
 
     async def _write_all(self) -> None:
-        """One group after the other; the next is on its way before clients are sent what became of this one."""
+        """Write one group after the other; the next one is sent before clients get the outcomes of this one."""
         while group := _next_group(self._queue, self._most):
             results: Sequence[Result]
             try:
@@ -123,7 +123,7 @@ class LoopGroupCommit:
             _answer([outcome for _, outcome, _ in group], results)
 
     def _give_up(self) -> None:
-        """Send away what waited too long for a writer, and look again when the next one will have."""
+        """Fail reports that waited too long for a writer, and schedule the next check."""
         while self._queue and self._queue[0][2] <= self._loop.time():
             _answer([self._queue.popleft()[1]], [_late()])
         self._is_timed = bool(self._queue)
@@ -132,7 +132,7 @@ class LoopGroupCommit:
 
 
 def _next_group(queue: deque[Entry], most: int) -> list[Entry]:
-    """Take the first batches of the queue: one, and the next ones as long as all have at most so many records."""
+    """Take the first batch from the queue, and further ones while the total is at most `most` records."""
     group, size = list[Entry](), 0
     while queue and (not group or size + len(queue[0][0].records) <= most):
         group.append(queue.popleft())
@@ -142,7 +142,7 @@ def _next_group(queue: deque[Entry], most: int) -> list[Entry]:
 
 def _answer(outcomes: Sequence[Waiting], results: Sequence[Result]) -> None:
     for outcome, result in zip(outcomes, results, strict=True):
-        if outcome.done():  # nobody waits for it any more
+        if outcome.done():  # its client has gone
             continue
         if isinstance(result, IngestOutcome):
             outcome.set_result(result)
@@ -155,9 +155,9 @@ def _late() -> OperationalError:
 
 
 def write_group(write: Write, batches: Sequence[TokenBatch]) -> list[Result]:
-    """What became of each batch of a group, or the error that its reporter is to be sent.
+    """Return the outcome of each batch of a group, or the error for its reporter.
 
-    A batch whose values the database does not take fails alone: the others are written without it.
+    A batch with values that the database rejects fails alone: the others are written without it.
     """
     try:
         return list(write(batches))

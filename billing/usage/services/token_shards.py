@@ -1,4 +1,4 @@
-"""ClickHouse begins to keep token records: those that PostgreSQL has stay there, and every key is looked up in both."""
+"""Switch of token records to ClickHouse: records in PostgreSQL stay there, and every key is looked up in both."""
 
 from django.db import transaction
 
@@ -9,7 +9,7 @@ from billing.usage.store.sharded import shards_begin, tables_make
 
 
 def token_store_begin(*, servers: Servers, actor: str) -> bool:
-    """Make what tables are missing; gives whether records go there only now. To be run again after a replica was replaced.
+    """Create missing tables in ClickHouse; return True if records go there from now on. Run again after replacing a replica.
 
     Raises StoreAwayError.
     """

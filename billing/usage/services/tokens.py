@@ -1,8 +1,8 @@
-"""Token events: made unique, written, rolled up by the hour, in one transaction.
+"""Token records: deduplicated, written, and rolled up by hour, in one transaction.
 
-No ORM and no serializer on this path. A few records go with one call of a function (`token_take`). More are sorted by
-key, so that two writers never deadlock on replays, looked up, and what is new goes with COPY straight into the keyed table;
-if another writer brought one of the keys meanwhile, the transaction is repeated.
+No ORM and no serializer on this path. A few records are written by one function call (`token_take`). More are sorted by
+key, so that two writers never deadlock on replays, and looked up; new ones are inserted with COPY into the keyed table. If
+another writer inserted one of the keys meanwhile, the transaction is repeated.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ _tags = attrgetter("tags")
 def tokens_ingest(
     *, records: Sequence[Indexed], rejected: Sequence[Rejected] = (), reporter: Reporter, now: datetime
 ) -> IngestOutcome:
-    """Take a batch of (index, record, raw bytes); returns once everything it says is durable."""
+    """Store a batch of (index, record, raw bytes); returns once all of it is durable."""
     raws = {index: raw for index, _, raw in records}
     return batch_ingest(
         token_batch(
@@ -80,16 +80,16 @@ def tokens_ingest(
 
 
 def batch_ingest(batch: TokenBatch) -> IngestOutcome:
-    """Take a batch, in one transaction with others that come at the same time; returns once it is durable."""
+    """Store a batch, in one transaction with others that arrive at the same time; returns once it is durable."""
     return _groups.submit(batch)
 
 
 def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
-    """All batches in one transaction, which is repeated when another writer came first.
+    """Write all batches in one transaction, and repeat it if another writer came first.
 
-    It is repeated also where the connection was dead, as after a restart of the database. Writing again is safe even if the
-    transaction had been committed: its keys are known then. And it is repeated with numbers of dimensions that are asked for
-    anew where a server was promoted that may lack some of those that this process remembers.
+    It is also repeated if the connection was dead, as after a restart of the database. Writing again is safe even if the
+    transaction had been committed: its keys are known then. And it is repeated with reloaded numbers of dimensions if a
+    promoted server may lack some of those that this process caches.
     """
     for attempt in range(ATTEMPTS):
         group = _Group(batches)
@@ -109,14 +109,14 @@ def _write_batches(batches: Sequence[TokenBatch]) -> list[IngestOutcome]:
 
 
 def _forget_numbers(batches: Sequence[TokenBatch]) -> None:
-    """Those that this process remembers, and those that these batches were given of them."""
+    """Forget cached numbers of dimensions, and the columns of these batches that contain them."""
     dimensions_forget()
     for batch in batches:
         batch.columns = None
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether the connection was dead, and nobody's transaction with it."""
+    """Return True if the connection was dead, and no outer transaction of a caller with it."""
     cause = error.__cause__
     state = cause.sqlstate if isinstance(cause, psycopg.OperationalError) else "-"
     return not connection.in_atomic_block and (state is None or state.startswith(CONNECTION_STATES))
@@ -143,7 +143,7 @@ def _is_few(group: "_Group") -> bool:
 
 
 class _Group:
-    """The records of several batches one after the other, and what becomes of each batch."""
+    """Records of several batches in a row, with the outcome of each batch."""
 
     def __init__(self, batches: Sequence[TokenBatch]) -> None:
         self.batches = batches
@@ -155,7 +155,7 @@ class _Group:
         self.tag_limits: dict[tuple[str, str], int] = {}
 
     def filter_tags(self) -> None:
-        """Leave the records only tags that the allow-list of their source names; most groups have none at all."""
+        """Remove tags that the allow-list of the source does not name; most groups have no tags."""
         if any(map(_tags, self.records)):
             rules = source_tag_rules()
             self.tag_limits = {(rule.source, rule.key): rule.values_a_day for own in rules.values() for rule in own}
@@ -164,7 +164,7 @@ class _Group:
             self.records = [record for batch in self.batches for record in batch.records]
 
     def columns(self) -> TokenColumns:
-        """Of at least one record; small batches that are side by side become one part."""
+        """Return the columns of all records, at least one; adjacent small batches become one part."""
         parts, loose = list[ReportedColumns](), list[TokenUsage]()
         for batch in self.batches:
             if batch.columns is None:
@@ -177,7 +177,7 @@ class _Group:
         return token_columns([*parts, reported_columns(loose, remembered_dimensions())] if loose else parts)
 
     def repeat(self, number: int, *, same: bool) -> None:
-        """Record `number` has a key that is taken: by the same content, or by other."""
+        """Count record `number` as a duplicate (`same`) or a conflict."""
         owner = bisect_right(self._ends, number)
         outcome, batch = self.outcomes[owner], self.batches[owner]
         if same:
@@ -190,22 +190,22 @@ class _Group:
         outcome.refusals.append(Refusal(place, key, key_taken(record), "conflict", batch.raw_at(place)))
 
     def repeat_same(self, numbers: Rows) -> None:
-        """These records have keys that are taken by the same content."""
+        """Count these records as duplicates."""
         owners = np.searchsorted(self._ends, numbers, side="right")
         for owner, repeats in zip(*(part.tolist() for part in np.unique(owners, return_counts=True)), strict=True):
             self.outcomes[owner].duplicates += repeats
 
     def taken(self) -> Iterator[TokenUsage]:
-        """The records that the ledger has, now or since before."""
+        """Yield the records that the ledger now has, new or known."""
         return (record for number, record in enumerate(self.records) if number not in self._refused)
 
     def accept(self) -> None:
-        """Count as accepted whatever was not counted as a repeat."""
+        """Count as accepted all records that are no repeats."""
         for batch, outcome in zip(self.batches, self.outcomes, strict=True):
             outcome.accepted = len(batch.records) - outcome.duplicates - outcome.conflicts
 
     def has_refused(self) -> bool:
-        """Whether anything of it goes into quarantine."""
+        """Return True if a record of the group goes into quarantine."""
         return any(outcome.refusals for outcome in self.outcomes)
 
     def keep_refused(self) -> None:
@@ -214,7 +214,7 @@ class _Group:
 
 
 class _Few:
-    """A group that is written with one call of `token_take`: each key once, with the number of its record."""
+    """Group written with one call of `token_take`: each key once, with the number of its record."""
 
     def __init__(self, group: _Group) -> None:
         self.group, self.numbers, records = group, dict[bytes, int](), group.records
@@ -227,12 +227,13 @@ class _Few:
         self.dimensions = list(map(_dimension, self._records))
 
     def arguments(self, known: DimensionNumbers) -> list[bytes]:
-        """For `token_take`. `known`: has all their dimensions."""
+        """Return the arguments of `token_take`. `known`: has the numbers of all dimensions."""
         return narrow_columns(self.numbers, self._records, [known.ids[name] for name in self.dimensions], known.timeline)
 
     def count(self, known: str) -> None:
-        """These keys (in hex with commas between) were known, all others are written. What is refused is kept in the next
-        transaction: both precede the answer.
+        """Count these keys (hex, comma-separated) as known, all others as written.
+
+        Refused records are stored in the next transaction: both precede the response.
         """
         if known:
             _count_taken(self.group, known, self.numbers)
@@ -242,12 +243,12 @@ class _Few:
 
 
 def _take(few: _Few) -> None:
-    """In one statement, which is its own transaction."""
+    """Write a few records in one statement, which is its own transaction."""
     few.count(token_take(few.arguments(dimensions_put(few.dimensions))) if few.numbers else "")
 
 
 def _copy(group: _Group) -> None:
-    """With COPY. Rows are never changed, so a key that is found before the transaction is found for ever."""
+    """Insert new records with COPY. Rows never change, so a key found before the transaction stays found."""
     group.filter_tags()
     columns = group.columns() if group.records else None
     new = _new_rows(group, columns) if columns else None
@@ -257,10 +258,11 @@ def _copy(group: _Group) -> None:
 
 
 def _write_with_others(group: _Group, new: "_New | None" = None) -> None:
-    """These rows, if any, with what else the group leaves behind: the numbers of sources, and what was refused."""
+    """Write new rows, if any, with the group's sequence numbers and refused records, in one transaction."""
     with transaction.atomic(), connection.cursor() as cursor:
         epoch = ingest_lock_shared()
         if new and len(new.rows):
+            # a close since the lookup may have sealed records: look the keys up again
             if epoch != new.epoch:
                 raise psycopg.errors.UniqueViolation(f"close {epoch} came between")
             rows_copy(new.columns, new.rows, epoch, new.seen, group.tag_limits)
@@ -270,8 +272,9 @@ def _write_with_others(group: _Group, new: "_New | None" = None) -> None:
 
 
 class _New(NamedTuple):
-    """Rows whose keys are new: in an epoch, since only behind a later close can a key have come and left, and as far as was
-    `seen` of their store.
+    """Rows with new keys, as looked up in an epoch and after the `seen` batches of their store.
+
+    Only after a later close can a key have been stored and moved to an archive meanwhile.
     """
 
     columns: TokenColumns
@@ -281,9 +284,9 @@ class _New(NamedTuple):
 
 
 def _new_rows(group: _Group, columns: TokenColumns) -> _New:
-    """The rows whose keys are new; all others are counted.
+    """Return the rows with new keys; count all others.
 
-    A key that left for an archive meanwhile is found behind those of the ledger.
+    Archived keys are looked up after those of the ledger, so that a key that moves meanwhile is found.
     """
     for number, first in columns.repeated():
         group.repeat(number, same=group.records[first].same_report(group.records[number]))
@@ -309,7 +312,7 @@ def _new_rows(group: _Group, columns: TokenColumns) -> _New:
 
 
 def _same_as_stored(columns: TokenColumns, rows: Rows, stored: Sequence[Known]) -> Flags:
-    """Which of these rows say exactly what is stored under their keys; the others have to be looked at one by one."""
+    """Return flags of rows identical to the stored record of their key; the others need a full comparison."""
     _, dimensions, times, rests, *counts = zip(*stored, strict=True)
     same: Flags = columns.are_as_stored(rows, np.frombuffer(b"".join(times), ">i8"), np.array(counts, np.int64).T)
     same &= columns.bare[rows] & ~columns.detailed[rows] & (columns.dimensions[rows] == np.array(dimensions, np.int32))
@@ -333,7 +336,7 @@ def _count_known(group: _Group, known: Sequence[Known], numbers: Mapping[bytes, 
 
 
 def _details_known(group: _Group, numbers: Iterable[int]) -> Mapping[bytes, StoredDetails]:
-    """Stored details of those of these records that state some themselves: only theirs can differ."""
+    """Return stored details for those records that state details themselves: only these can differ."""
     stating = [record.key for number in numbers if states_details(record := group.records[number])]
     return details_stored(stating) if stating else {}
 
@@ -344,9 +347,9 @@ def _details_agree(record: TokenUsage, stored: Mapping[bytes, StoredDetails]) ->
 
 
 def _count_taken(group: _Group, known: str, numbers: Mapping[bytes, int]) -> None:
-    """Count each of these records, whose keys (in hex with commas between) the ledger or an archive has.
+    """Count each of these records, whose keys (hex, comma-separated) are in the ledger or an archive.
 
-    One that leaves or comes back meanwhile is on the other side.
+    A record that moves between them meanwhile is found in the next round.
     """
     while known:
         stored = rows_known(known)
@@ -359,8 +362,8 @@ def _count_taken(group: _Group, known: str, numbers: Mapping[bytes, int]) -> Non
 
 
 def _count_sealed(group: _Group, sealed: Mapping[bytes, SealedRecord], numbers: Mapping[bytes, int]) -> None:
-    """Count each of these records, whose keys left for an archive, as duplicate or conflict."""
-    from billing.usage.archive.rows import record_contents  # with a library that no other report needs
+    """Count each of these records, whose keys are archived, as duplicate or conflict."""
+    from billing.usage.archive.rows import record_contents  # it imports pyarrow, which other reports do not need
 
     kept = [(numbers[key], item) for key, item in sealed.items()]
     records = [group.records[number] for number, _ in kept]
@@ -375,9 +378,9 @@ def _count_sealed(group: _Group, sealed: Mapping[bytes, SealedRecord], numbers: 
 
 
 class LoopWriter:
-    """Writes the groups of an event loop: a few records in the thread of the loop, all that may take longer in another.
+    """Writer of an event loop's groups: a few records in the loop's thread, slower groups in a second thread.
 
-    Both use the connection of the other thread, one at a time.
+    Both use the connection of the second thread, one at a time.
     """
 
     def __init__(self) -> None:
@@ -392,17 +395,17 @@ class LoopWriter:
         await asyncio.to_thread(self._thread.shutdown)
 
     async def _write(self, batches: Sequence[TokenBatch]) -> list[Result]:
-        """What became of each batch."""
+        """Return the outcome of each batch of a group."""
         group, known, rest = _Group(batches), remembered_dimensions(), partial(write_group, _write_batches, batches)
         if self._wire is not None and group.records and _is_few(group):
             few = _Few(group)
             if all(map(known.ids.__contains__, few.dimensions)):
                 try:
                     repeats = await token_take_async(self._wire, few.arguments(known))
-                except LOCK_NOT_GIVEN as error:  # the thread would wait for it as long again
+                except LOCK_NOT_GIVEN as error:  # the thread would wait for the lock as long again
                     return [OperationalError(str(error))] * len(batches)
                 except psycopg.Error:
-                    pass  # the thread writes the group again, and says what is amiss
+                    pass  # the thread writes the group again, and raises the error
                 else:
                     if not repeats and not group.has_refused():
                         few.count(repeats)
@@ -411,7 +414,7 @@ class LoopWriter:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._write_apart, rest)
 
     def _write_apart(self, write: Callable[[], list[Result]]) -> list[Result]:
-        """In the thread, which opens the connection, and again where it was lost."""
+        """Write in the second thread, which opens the connection, again after a loss."""
         self._wire = None
         results = write()
         if any(isinstance(result, DatabaseError) for result in results):
@@ -422,7 +425,7 @@ class LoopWriter:
 
 
 def _counted(few: _Few, known: str) -> list[Result]:
-    """What became of batches that are written but for these keys; where that cannot be told, they are written again."""
+    """Return the outcomes of written batches, given their known keys; if counting fails, write the batches again."""
     try:
         with connection.wrap_database_errors:
             few.count(known)
@@ -439,7 +442,7 @@ def _close() -> None:
 
 
 def token_files_note(records: Iterable[TokenUsage]) -> None:
-    """Note that these records came in a file: of its source nobody expects more than its files hold."""
+    """Note that these records came in a file: its source is complete as far as its files go."""
     latest: dict[str, datetime] = {}
     for record in records:
         latest[record.source] = max(record.time, latest.get(record.source, record.time))

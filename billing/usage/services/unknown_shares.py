@@ -1,7 +1,7 @@
-"""Allocations of unknown share: kept beside the ledger, in no charge, until a report or somebody's declaration knows it.
+"""Allocations of unknown share: kept beside the ledger, in no charge, until a report or declaration gives the share.
 
-The one rule of the platform: what comes without a share goes here, what is known by then goes on into the ledger. A declared
-share is taken like any other report, so that what it says of closed time is billed as late usage.
+Reports without a share are stored here; those whose share is known by now go on into the ledger. A declared share is
+ingested like any other report, so that its time in closed months is billed as late usage.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ KNOWN, NO_ACCELERATOR = UnknownShare.Settled.KNOWN, UnknownShare.Settled.NO_ACCE
 def shares_resolve(
     cursor: Any, admitted: Sequence[Indexed], reporter: Reporter, outcome: IngestOutcome
 ) -> list[Indexed]:
-    """Those reports whose share is known by now, with it; the others are kept and counted in `outcome`."""
+    """Return the reports whose share is known by now, with the share; store the others and count them in `outcome`."""
     unknown = [item for item in admitted if item[1].device_fraction is None]
     known = {record.allocation_id for _, record, _ in admitted if record.device_fraction is not None}
     found = _in_ledger([record.allocation_id for _, record, _ in unknown])
@@ -54,13 +54,13 @@ def _with_share(record: GpuAllocation, fraction: Decimal | None, product: str) -
 
 
 def _in_ledger(ids: list[str]) -> dict[str, Share]:
-    """What the ledger knows of allocations that were reported, or declared, with their share before."""
+    """Return the stored shares of allocations that were reported or declared with a share before."""
     rows = models.GpuAllocation.objects.filter(allocation_id__in=ids)
     return {name: (fraction, product) for name, fraction, product in rows.values_list(*SHARE)}
 
 
 def _declarations(clusters: set[str]) -> list[ShareDeclaration]:
-    """The most specific first."""
+    """Return the declarations of clusters, the most specific first."""
     rows = ShareDeclaration.objects.filter(cluster__in=clusters) if clusters else ()
     return sorted(rows, key=lambda row: (not row.why, not row.accelerator))
 
@@ -77,7 +77,7 @@ def _declared(declarations: list[ShareDeclaration], record: GpuAllocation) -> Sh
 def _keep(
     cursor: Any, left: list[tuple[int, GpuAllocation, bytes, bool]], reporter: Reporter, outcome: IngestOutcome
 ) -> None:
-    """The latest report of each; an end, once reported, stays."""
+    """Store the latest report of each allocation; a reported end stays."""
     closed = closed_windows() if left else []
     for _, record, _, declared in sorted(left, key=lambda item: (item[1].allocation_id, item[0])):
         cursor.execute(KEEP, _row(record, reporter, closed) | {"settled": NO_ACCELERATOR if declared else ""})

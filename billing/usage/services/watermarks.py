@@ -1,8 +1,8 @@
-"""Watermarks: up to when an agent has reported everything. They only move forward.
+"""Watermarks: instants up to which an agent has reported everything. They only move forward.
 
-A watermark that stopped and went on leaves no trace, so an agent says which stretches it could not watch, and whoever
-fills one from other sources says that. An agent that lost its state cannot know what its predecessor left out: the platform
-knows how far that one reported, and notes the time from there to the first list of the new state.
+A watermark that paused and advanced again leaves no trace, so an agent reports the intervals it could not watch, and a
+backfill reports the intervals it filled. An agent that lost its state cannot know what its predecessor left out: the server
+knows the predecessor's watermark, and notes the time from there to the first list of the new state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,18 +20,17 @@ from metering.intervals import MICROSECOND, Interval, billing_month, month_of
 
 NOTE_LENGTH = 512
 LATELY: Final = timedelta(days=27)
-"""Shorter than any month, so that a note of it concerns two months at most."""
+"""Interval shorter than any month, so that a note concerns two months at most."""
 STEADY: Final = timedelta(minutes=2)
-"""An agent that says nothing of its state is believed to have kept it while its reports are no further apart."""
+"""Longest pause between reports after which an agent without state information still counts as uninterrupted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What an agent says of its own watch in a report.
+    """Coverage that an agent reports of its own watch.
 
-    `since`: when the first list of its state was complete; from there on it knows everything but `unwatched`. Who gives no
-    `since` answers for all the time before the watermark, unless `stateless`: an agent of a version that loses its state
-    without a word.
+    `since`: time of the first complete list of its state; from there on it knows everything but `unwatched`. An agent
+    without `since` vouches for all time before the watermark, unless `stateless`: a version that loses its state silently.
     """
 
     since: datetime | None = None
@@ -42,7 +41,7 @@ class Watched:
 def watermark_advance(
     *, agent: str, cluster: str, watermark: datetime, watched: Watched | None = None, now: datetime | None = None
 ) -> None:
-    """Note that `agent` has reported all it saw of `cluster` before `watermark`, and what it did not see."""
+    """Store that `agent` has reported all it saw of `cluster` before `watermark`, and the intervals it did not watch."""
     watched = watched or Watched()
     with transaction.atomic(), connection.cursor() as cursor:
         known = AgentWatermark.objects.select_for_update().filter(agent=agent, cluster=cluster).first()
@@ -60,10 +59,10 @@ def watermark_advance(
 
 
 def _unwatched(known: AgentWatermark, watched: Watched, watermark: datetime, now: datetime | None) -> list[Interval]:
-    """What nobody watched of the time that this report adds.
+    """Return the unwatched intervals of the time that this report adds.
 
-    A state that did not make the last report and began after it leaves out what lies between. Of time that was reported
-    before, another agent of that name (which took over a Lease) may say nothing: who reported it answered for it.
+    A new state that began after the last watermark leaves the time between unwatched. Time reported before is not reopened
+    by another agent of that name (which took over a Lease): its reporter vouched for it.
     """
     if watched.since is None:
         paused = watched.stateless and now is not None and min(now - known.reported_at, watermark - known.watermark) > STEADY
@@ -78,7 +77,7 @@ def _unwatched(known: AgentWatermark, watched: Watched, watermark: datetime, now
 
 
 def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[Interval]) -> None:
-    """Note what `agent` says of stretches of `cluster`; the same again changes nothing."""
+    """Store coverage notes of `agent` about intervals of `cluster`; repeated ones change nothing."""
     CoverageNote.objects.bulk_create(
         (
             CoverageNote(kind=kind, agent=agent, cluster=cluster, start=stretch.start, until=stretch.end)
@@ -91,7 +90,7 @@ def watch_notes_add(*, agent: str, cluster: str, kind: str, stretches: Iterable[
 
 @dataclass(frozen=True, slots=True)
 class AgentNote:
-    """What an agent could not meter, and from when to when."""
+    """Agent's message about what it could not meter, with its time range."""
 
     text: str
     since: datetime
@@ -101,9 +100,9 @@ class AgentNote:
 def agent_notes_add(
     *, agent: str, cluster: str, kind: str, notes: Mapping[str, str | AgentNote], now: datetime
 ) -> None:
-    """Keep what `agent` could not meter in `cluster`, by subject; what was reported before keeps its instant.
+    """Store what `agent` could not meter in `cluster`, by subject; a repeated note keeps its first instant.
 
-    A note that says when it was so is kept for each billing month that it concerns. A text alone is kept once: older agents
+    A note with a time range is stored for each billing month that it concerns. A text alone is stored once: older agents
     name a month of UTC in the subject.
     """
     setup, closed = BillingSetup.objects.first(), closed_windows()
@@ -124,9 +123,9 @@ def agent_notes_add(
 def _by_month(
     subject: str, note: str | AgentNote, now: datetime, zone: str, closed: list[tuple[datetime, datetime]]
 ) -> Iterator[tuple[str, str, datetime]]:
-    """Subject, text and instant of a note in each of its months; what is of a closed month blocks the next that is open.
+    """Yield subject, text and instant of a note in each of its months; notes of a closed month block the next open one.
 
-    An agent repeats all that it knows with each report, so months further back were kept before.
+    An agent repeats all its notes with each report, so notes of months further back are already stored.
     """
     if isinstance(note, str):
         yield subject, note, now
@@ -145,7 +144,7 @@ Units = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 
 class Scan(msgspec.Struct, forbid_unknown_fields=True):
-    """A list of what held devices at one instant, beside what the agent knew then, in units of extended resources."""
+    """Comparison of a list of all pods with devices at one instant with the agent's knowledge, in units of resources."""
 
     at: datetime
     watched: Units
@@ -154,7 +153,7 @@ class Scan(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def cluster_scans_add(*, agent: str, cluster: str, scans: Iterable[Scan]) -> None:
-    """Keep what scans of `cluster` found; the same instant again changes nothing."""
+    """Store the results of scans of `cluster`; a repeated instant changes nothing."""
     ClusterScan.objects.bulk_create(
         (ClusterScan(agent=agent, cluster=cluster, **msgspec.structs.asdict(scan)) for scan in scans),
         ignore_conflicts=True,

@@ -1,7 +1,7 @@
-"""Months whose records left the ledger for an archive, and what is kept of each record: it goes on refusing repeats.
+"""Months whose records left the ledger for an archive, with an entry per record by which repeats are still refused.
 
-A month is in `token_archive` from before its first record leaves until after its last one is back, so that a reader who asks
-for records of it asks the archive (`billing.usage.archive.reading`) and leaves out what the ledger has of it (IN_LEDGER).
+A month is in `token_archive` from before its first record leaves until after its last one is back, so that readers of its
+records read the archive (`billing.usage.archive.reading`) and skip the ledger's rows of it (IN_LEDGER).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ TIME_BYTES: Final = 8
 ENTRY_BYTES: Final = 32
 IN_LEDGER: Final = """NOT EXISTS (SELECT 1 FROM token_archive a
     WHERE t.time >= a.start AND t.time < a."end" AND t.epoch < a.before)"""
-"""A condition on `token_event t`."""
+"""SQL condition on `token_event t`: the record's month is not archived."""
 MONTHS: Final = 'SELECT month, start, "end", before, records, folder FROM token_archive ORDER BY start'
 SOME: Final = """SELECT coalesce(max(close_seq), 0), EXISTS (SELECT 1 FROM token_sealed) FROM usage_close"""
 AMONG: Final = """SELECT substr(s.entries, position(uuid_send(k.key) IN s.entries), 32)
@@ -46,7 +46,7 @@ SAME: Final = """SELECT count(*)
 
 
 class ArchivedMonth(NamedTuple):
-    """A month of which so many records, of epochs below `before`, are in a folder of an archive."""
+    """Month with `records` records, of epochs below `before`, in a folder of an archive."""
 
     month: str
     window: Interval
@@ -55,24 +55,24 @@ class ArchivedMonth(NamedTuple):
     folder: str
 
     def known(self, epochs: EpochFilter) -> EpochFilter:
-        """Which of its epochs somebody asks for."""
+        """Return the archived epochs of the month that are among `epochs`."""
         return EpochFilter(before=min(epochs.before, self.before), first=epochs.first)
 
 
 class SealedRecord(NamedTuple):
-    """What is kept of a record that left: microseconds since 2000, and the first half of the hash of its content."""
+    """Entry of a record that left: its time in microseconds since 2000, and the first half of its content hash."""
 
     time: int
     digest: bytes
 
 
 def archived_months() -> list[ArchivedMonth]:
-    """All of them, in order."""
+    """Return all archived months, in order."""
     return [ArchivedMonth(month, Interval(start, end), *more) for month, start, end, *more in rows_read(MONTHS, {})]
 
 
 def archived_among(windows: Iterable[Interval], epochs: EpochFilter) -> list[ArchivedMonth]:
-    """Those that may have records of these windows and epochs."""
+    """Return archived months that may have records of these windows and epochs."""
     wanted = list(windows)
     return [
         item for item in (archived_months() if wanted else [])
@@ -81,7 +81,7 @@ def archived_among(windows: Iterable[Interval], epochs: EpochFilter) -> list[Arc
 
 
 def sealed_among(keys: Iterable[Any]) -> tuple[int, dict[bytes, SealedRecord]]:
-    """The present epoch, and what is kept of those of these keys whose records left; a key is 16 bytes."""
+    """Return the current epoch, and the entries of those keys (16 bytes each) whose records left."""
     with connection.cursor() as cursor:
         cursor.execute(SOME)
         epoch, some = cursor.fetchone()
@@ -97,7 +97,7 @@ def sealed_among(keys: Iterable[Any]) -> tuple[int, dict[bytes, SealedRecord]]:
 
 
 class Leaving(NamedTuple):
-    """Some records as their archive has them: keys, hashes of contents, epochs."""
+    """Records as in their archive: keys, content hashes, epochs."""
 
     keys: Sequence[bytes]
     contents: Sequence[bytes]
@@ -110,17 +110,17 @@ class Leaving(NamedTuple):
 
 @contextmanager
 def _one_by_one() -> Iterator[Any]:
-    """A cursor that looks each key up in its own part of the ledger: as the database plans, it would read all parts."""
+    """Yield a cursor that looks each key up in its own part of the ledger: with joins the planner would read all parts."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off")
         yield cursor
 
 
 def records_leave(leaving: Leaving, content: str, part: MonthPart | None) -> int:
-    """Keep the keys of records of which key, epoch and content are those of the archive, and remove the records, except from
-    the part of their month, which goes as a whole (`part_goes`); gives how many keys are kept.
+    """Store entries of records that equal the archive in key, epoch and content, and delete the records.
 
-    `content`: the hash in SQL. Whatever differs stays: then fewer are kept than were asked for, and the caller rolls back.
+    Records in the part of their month are not deleted: the part is dropped as a whole (`part_goes`). `content`: the hash in
+    SQL. Returns the number of entries; a record that differs has none, and the caller then rolls back.
     """
     with _one_by_one() as cursor:
         cursor.execute(LEAVE.format(content=content), leaving.asked())
@@ -135,20 +135,20 @@ def records_leave(leaving: Leaving, content: str, part: MonthPart | None) -> int
 
 
 def keys_return(leaving: Leaving) -> None:
-    """Forget what was kept of these records, which are in the ledger again."""
+    """Delete the entries of these records, which are in the ledger again."""
     with connection.cursor() as cursor:
         cursor.execute(RETURN, leaving.asked())
 
 
 def records_same(leaving: Leaving, content: str) -> int:
-    """How many of these records the ledger has, with key, epoch and content as the archive has them."""
+    """Return the number of these records that the ledger has with the archive's key, epoch and content."""
     with _one_by_one() as cursor:
         cursor.execute(SAME.format(content=content), leaving.asked())
         return int(cursor.fetchone()[0])
 
 
 def month_note(item: ArchivedMonth) -> None:
-    """From now on records of this month are looked for in the archive."""
+    """Mark a month as archived: from now on its records are read from the archive."""
     with connection.cursor() as cursor:
         cursor.execute(
             'INSERT INTO token_archive (month, start, "end", before, records, folder) VALUES (%s, %s, %s, %s, %s, %s)',
@@ -157,7 +157,7 @@ def month_note(item: ArchivedMonth) -> None:
 
 
 def month_forget(item: ArchivedMonth) -> None:
-    """All records of this month are in the ledger again."""
+    """Remove the mark of an archived month, once all its records are in the ledger again."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM token_archive WHERE month = %s", [item.month])
         cursor.execute("DELETE FROM token_sealed WHERE entries = ''")

@@ -1,4 +1,4 @@
-"""PURE: what must hold of many token records, looked at together: one by one it would cost more than reading them."""
+"""PURE: checks of many token records at once: one by one they would cost more than reading the records."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -13,10 +13,10 @@ from metering.records import DETAIL_TEXTS, DETAILS, Dimension, UncheckedTokenUsa
 
 LARGE_BYTES: Final = 16_384
 STYLE_BYTES: Final = 64
-"""Enough to see whether a sender writes a blank behind its colons."""
+"""Bytes enough to detect whether a sender writes a blank after colons."""
 QUOTE: Final = ord('"')
 PLAIN_QUOTES: Final = 30
-"""Of a record with nothing but what it must have: ten keys, five texts."""
+"""Quotes of a record with required fields only: ten keys, five texts."""
 _attributes = attrgetter("attributes")
 _tags = attrgetter("tags")
 _texts = tuple(attrgetter(name) for name in ("site", "provider", "status", "sequence_run"))
@@ -26,10 +26,10 @@ _detail_texts = attrgetter(*DETAIL_TEXTS)
 
 
 def says_nothing_twice(body: bytes, records: Sequence[UncheckedTokenUsage]) -> bool:
-    """Whether no record of the body has a key twice: a decoder keeps the last one and says nothing.
+    """Return True if no record of the body has a key twice, of which a decoder silently keeps the last.
 
-    Each key and each text has two quotes, so that a body has more of them than its records account for where a key is
-    twice. False also where a text contains quotes: then the records have to be looked at one by one.
+    Each key and each text has two quotes, so a body with a repeated key has more quotes than its records account for. False
+    also if a text contains quotes: then the records have to be checked one by one.
     """
     beyond = _quotes(body) - PLAIN_QUOTES * len(records)
     if not beyond:
@@ -54,7 +54,7 @@ def _quotes(body: bytes) -> int:
 
 
 def are_named(records: Iterable[UncheckedTokenUsage]) -> bool:
-    """Whether every name of these few records is one (`metering.names`)."""
+    """Return True if every name of these few records is valid (`metering.names`)."""
     for record in records:
         if name_problem(record.id) is not None or not is_named(record.dimension):
             return False
@@ -72,18 +72,18 @@ def details_are_named(record: UncheckedTokenUsage) -> bool:
 
 @lru_cache(maxsize=65_536)
 def is_named(dimension: Dimension) -> bool:
-    """Whether every name of a dimension is one."""
+    """Return True if every name of a dimension is valid."""
     source, consumer, model, *others = dimension
     return not any(map(name_problem, (source, consumer, model))) and are_texts(others)
 
 
 def are_texts(texts: Iterable[str | None]) -> bool:
-    """Whether all of these, where there is something, print on one line."""
+    """Return True if every text that is not None prints on one line."""
     return all(text is None or text_problem(text) is None for text in texts)
 
 
 def are_ids(ids: Sequence[str]) -> bool:
-    """Whether all of these ids are names. Hardly any has a blank, or a letter beyond ASCII."""
+    """Return True if all of these ids are valid names; tested as one string first, since hardly any needs more."""
     together = "".join(ids)
     if together.isascii() and together.isprintable() and " " not in together:
         return True

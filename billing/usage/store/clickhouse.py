@@ -1,7 +1,7 @@
-"""ClickHouse servers over HTTP: the shards of TOKEN_STORE, each asked at the first of its replicas that answers.
+"""ClickHouse servers over HTTP: the shards of TOKEN_STORE; requests go to the first replica of a shard that answers.
 
-A statement that writes is sent once: who does not hear what became of it sends nothing again, but raises. So whatever is
-there, is there once, and nobody has to look for rows that are there twice.
+A writing statement is sent once: without a response the sender does not repeat it, but raises. So rows exist at most once
+per statement, and readers need not remove repeated ones.
 """
 
 import os
@@ -25,26 +25,26 @@ Given = TypeVar("Given")
 Found = TypeVar("Found")
 EXAMPLE: Final = "clickhouse://user:password@host-a:8123,host-b:8123/database"
 SECONDS: Final = 15
-"""For what a sender waits for; sums of a month, and rows to be sorted, may take longer."""
+"""Timeout of requests that a sender waits for; sums of a month and sorted reads may take LONG_SECONDS."""
 LONG_SECONDS: Final = 600
 CONNECT_SECONDS: Final = 3
 MOST_AT_ONCE: Final = 32
 QUORUM_MS: Final = 8_000
 BEHIND_SECONDS, AGAIN_SECONDS = 8, 0.02
 HAS_ALL: Final = "min((log_pointer > log_max_index OR log_max_index = 0) AND inserts_in_queue = 0)"
-"""Of both tables of a shard: whatever was inserted anywhere is here. Of a single insert each replica knows that itself."""
+"""SQL condition on both tables of a shard: the replica has every insert. A single insert is known to each replica itself."""
 LONGEST_STATEMENT: Final = 64 << 20
 SORTED_BYTES: Final = 1 << 30
 NOT_WRITTEN: Final = tuple(f"Code: {code}{end}" for code in (164, 242, 285, 286) for end in ",.")
-"""What a server answers before it has written anything: its replica is not active, or read only; too few replicas; an insert
-before has no quorum yet.
+"""Errors that precede any write: the replica is not active, or read only; too few replicas; an earlier insert has no
+quorum yet.
 """
 
 
 class StoreAwayError(OperationalError):
-    """No replica of a shard did what was asked: as with a database that is away, the sender repeats.
+    """Error of a statement that no replica of a shard executed: as with a database that is down, the sender repeats.
 
-    nothing_written: whether it is known that the statement changed nothing. behind: whether a replica will do it soon.
+    nothing_written: True if the statement certainly changed nothing. behind: True if a replica will soon be up to date.
     """
 
     def __init__(self, message: str, *, nothing_written: bool = False, behind: bool = False) -> None:
@@ -54,7 +54,7 @@ class StoreAwayError(OperationalError):
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The replicas of each shard by address, and the database that has the tables of all."""
+    """Replicas of each shard by address, and the database with the tables of all shards."""
 
     scheme: str
     user: str
@@ -63,14 +63,12 @@ class Servers:
     shards: tuple[tuple[str, ...], ...]
 
     def rows(self, shard: int, statement: str, *, seconds: float = LONG_SECONDS) -> list[list[str]]:
-        """The rows of a SELECT without FORMAT, as text; texts are asked for with hex().  Raises StoreAwayError."""
+        """Return the rows of a SELECT without FORMAT, as text; select texts with hex().  Raises StoreAwayError."""
         answer = self._first(shard, statement, {"wait_end_of_query": "1"}, seconds)
         return [line.split("\t") for line in answer.text.splitlines()]
 
     def stream(self, shard: int, statement: str) -> Iterator[str]:
-        """The same line by line, with tabs between values: a server has all of them, sorted on its disk, before it sends the
-        first.
-        """
+        """Yield the lines of a SELECT, tab-separated; the server has sorted all rows on disk before it sends the first."""
         asked = {"wait_end_of_query": "1", "max_bytes_before_external_sort": str(SORTED_BYTES)}
         import httpx
 
@@ -83,11 +81,11 @@ class Servers:
             answer.close()
 
     def run(self, shard: int, statement: str, replica: str) -> str:
-        """What one replica answers, which may be behind the others.  Raises StoreAwayError."""
+        """Return the response of one replica, which may lag behind the others.  Raises StoreAwayError."""
         return self._send(shard, replica, {"select_sequential_consistency": "0"}, statement.encode()).text
 
     def insert(self, shard: int, statement: str, rows: bytes) -> None:
-        """Write rows, which most of the replicas have when this returns.  Raises StoreAwayError."""
+        """Insert rows; returns once a majority of the replicas has them.  Raises StoreAwayError."""
         quorum, asked = self._quorum(shard), {"query": statement}
         if quorum > 1:
             asked |= {"insert_quorum": str(quorum), "insert_quorum_timeout": str(QUORUM_MS)}
@@ -103,7 +101,7 @@ class Servers:
         raise refused or AssertionError("a shard has replicas")
 
     def each(self, work: Callable[[Given], Found], parts: Sequence[Given]) -> list[Found]:
-        """What `work` gives for each part, all at once; raises the first error when all have ended."""
+        """Return the results of `work` for each part, run concurrently; raises the first error after all have ended."""
         if len(parts) < 2:
             return [work(part) for part in parts]
         with ThreadPoolExecutor(min(len(parts), MOST_AT_ONCE)) as pool:
@@ -129,9 +127,9 @@ class Servers:
         return len(self.shards[shard]) // 2 + 1
 
     def _require_all(self, shard: int, replica: str) -> None:
-        """Raise StoreAwayError where a replica may lack rows that most of the others have.
+        """Raise StoreAwayError if a replica may lack rows that a majority has.
 
-        By itself it only looks whether it has the last ones, which it may have taken before it fetched those before.
+        The server's own check covers only the last insert, which a replica may have fetched before earlier ones.
         """
         if self._quorum(shard) < len(self.shards[shard]):
             tables = f"database = '{self.database}' AND endsWith(table, '_{shard}')"
@@ -168,7 +166,7 @@ class Servers:
 
 
 def servers_read(url: str) -> Servers | None:
-    """The servers of an address, None where it is empty.  Raises ImproperlyConfigured, which does not name a password."""
+    """Return the servers of a URL, None if it is empty.  Raises ImproperlyConfigured without naming a password."""
     if not url:
         return None
     parts = urlsplit(url)
@@ -185,7 +183,7 @@ def servers_read(url: str) -> Servers | None:
 
 
 def token_servers() -> Servers | None:
-    """Where token records go, None where PostgreSQL keeps them: the one place that knows TOKEN_STORE."""
+    """Return the servers that store token records, None if PostgreSQL does; the only reader of TOKEN_STORE."""
     return _servers(settings.TOKEN_STORE)
 
 
@@ -196,8 +194,8 @@ _clients: dict[str, "httpx.Client"] = {}
 
 
 def client() -> "httpx.Client":
-    """The connections of this process, which its threads share, also those that ask for them first at the same time."""
-    import httpx  # which nobody needs where PostgreSQL keeps the records
+    """Return the HTTP client shared by this process's threads; `setdefault` keeps one when two threads create it at once."""
+    import httpx  # not needed if PostgreSQL stores the records
 
     if "own" not in _clients:
         _clients.setdefault("own", httpx.Client(timeout=SECONDS, trust_env=False, limits=httpx.Limits(max_connections=64)))
@@ -213,7 +211,7 @@ def _signed(user: str, password: str) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _is_parallel(address: str, user: str, password: str) -> bool:
-    """Whether a server would let inserts with a quorum overtake each other: what it has is then not what a quorum has."""
+    """Return True if a server lets inserts with a quorum overtake each other; sequential consistency needs that off."""
     asked = "SELECT count() FROM system.settings WHERE name = 'insert_quorum_parallel'"
     answer = client().post(address, content=asked.encode(), headers=_signed(user, password))
     if answer.status_code != HTTPStatus.OK:
@@ -222,5 +220,5 @@ def _is_parallel(address: str, user: str, password: str) -> bool:
 
 
 def literals(values: Iterable[int | str]) -> str:
-    """Numbers, or texts of letters and digits, with commas between."""
+    """Return numbers, or texts of letters and digits, as comma-separated literals."""
     return ",".join(repr(value) for value in values)

@@ -1,7 +1,7 @@
-"""PURE: many token records at once, as columns of numbers, in the order of their keys; and what COPY reads of them.
+"""PURE: many token records as columns of numbers, sorted by key, and their binary form for COPY.
 
-What Python does for a record by itself costs several times what the database needs to store it. A column at a time it
-costs a fraction of that; all numbers stay integers. `token_rows` has the same for a few records.
+Handling each record in Python costs several times what the database needs to store it; handling a column at a time costs
+a fraction of that. All numbers stay integers. `rows` has the same for a few records.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ LATEST_US: Final = (LATEST - EARLIEST).days * DAY_US
 LARGEST_INT: Final = 2**31 - 1
 LARGEST_SHORT: Final = 2**15 - 1
 LARGEST: Final = np.array([LARGEST_INT] * 3 + [LARGEST_SHORT] * 2)
-"""The largest count that fits each column of the ledger; answers and reasoning are short."""
+"""Largest count that fits each column of the ledger; output and reasoning counts have 16 bits."""
 COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 COPY_TRAILER: Final = b"\xff\xff"
 BEYOND_DIMENSIONS: Final = 2**32
@@ -53,19 +53,19 @@ _since_2000 = tuple(attrgetter(name) for name in ("days", "seconds", "microsecon
 HYPHENS: Final = (8, 13, 18, 23)
 DIGITS: Final = np.array([place for place in range(UUID_LENGTH) if place not in HYPHENS])
 VERSION, VARIANT = 12, 16
-"""Places among the digits."""
+"""Positions of version and variant among the digits."""
 _NO_DIGIT: Final = 255
 _digit_of = np.full(256, _NO_DIGIT, np.uint8)
 _digit_of[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 
 
 def _fields(columns: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
-    """Each column of a binary row behind its length in bytes."""
+    """Return the dtype fields of binary columns, each preceded by its length in bytes."""
     return [part for name, kind in columns for part in ((f"{name} length", ">i4"), (name, kind))]
 
 
 def _template(columns: Sequence[tuple[str, str]], *more: tuple[str, str]) -> NDArray[np.void]:
-    """A row with everything that is in all rows; `more` are the lengths of texts, which follow the columns."""
+    """Return a row with all constant values; `more` are the lengths of texts, which follow the columns."""
     row = np.zeros((), [("fields", ">i2"), *_fields(columns), *more])
     row["fields"] = len(columns) + len(more)
     for name, _ in columns:
@@ -86,7 +86,7 @@ _LENGTH_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class DimensionNumbers:
-    """Numbers of dimensions; they hold on the timeline of the database on which they were read."""
+    """Numbers of dimensions, valid on the timeline of the database from which they were read."""
 
     timeline: str
     ids: Mapping[Dimension, int]
@@ -94,12 +94,12 @@ class DimensionNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ReportedColumns:
-    """Records as they were reported.
+    """Columns of reported records, in the order of the report.
 
-    `keys`: (n, 16) bytes; `readable`: whether the id is read back from the key; `times`: microseconds since 2000;
-    `counts`: (n, 5); `dimensions`: their numbers, NOT_KNOWN where nobody knew them yet. `bare`: which records have no more
-    than fits the columns: the id is read back, every count narrow, and there are no attributes. `detailed`: which records
-    state one of `metering.records.DETAILS` or a tag. `timelines`: on which the numbers hold; none where nobody knew any.
+    `keys`: (n, 16) bytes; `readable`: True if the id can be restored from the key; `times`: microseconds since 2000;
+    `counts`: (n, 5); `dimensions`: their numbers, NOT_KNOWN if not cached. `bare`: True for records that fit the columns:
+    the id can be restored, every count is narrow, and there are no attributes. `detailed`: True for records with one of
+    `metering.records.DETAILS` or a tag. `timelines`: on which the numbers are valid; empty if none was cached.
     """
 
     records: Sequence[UncheckedTokenUsage]
@@ -113,7 +113,7 @@ class ReportedColumns:
     timelines: frozenset[str]
 
     def keep_the_rules(self) -> bool:
-        """Whether every record keeps the rules between its fields, as `TokenUsage` states them."""
+        """Return True if every record meets the rules between its fields that `TokenUsage` states."""
         uncached = self.counts[:, 0] - self.counts[:, 1] - self.counts[:, 2]
         zones = set(map(_zones, self.records))
         return bool(
@@ -137,7 +137,7 @@ class ReportedColumns:
         return True
 
     def _is_named(self) -> bool:
-        """Whether every name is one; a dimension whose number is remembered was looked at when it came first."""
+        """Return True if every name is valid; a dimension with a cached number was checked when it was first stored."""
         new = {self.records[row].dimension for row in np.flatnonzero(self.dimensions == NOT_KNOWN).tolist()}
         ids = [self.records[row].id for row in np.flatnonzero(~self.readable).tolist()]
         return are_ids(ids) and all(map(is_named, new)) and are_texts(set(map(_runs, self.records)))
@@ -145,9 +145,9 @@ class ReportedColumns:
 
 @dataclass(frozen=True, slots=True)
 class TokenColumns:
-    """Records in the order of their keys, those of one key in the order in which they came.
+    """Columns of records sorted by key; records of one key stay in the order of their report.
 
-    `place`: where each stood; `repeats`: whether the record before has the same key; the others as reported.
+    `place`: index in the report; `repeats`: True if the record before has the same key; other fields as in ReportedColumns.
     """
 
     records: Sequence[UncheckedTokenUsage]
@@ -163,18 +163,18 @@ class TokenColumns:
     timelines: frozenset[str]
 
     def new_dimensions(self) -> list[Dimension]:
-        """The dimensions whose numbers nobody knew yet."""
+        """Return the dimensions without a cached number."""
         return list(set(self.names(self.rows_of_new_dimensions())))
 
     def rows_of_new_dimensions(self) -> Rows:
-        """The rows that have them."""
+        """Return the rows whose dimension has no cached number."""
         return np.flatnonzero(self.dimensions == NOT_KNOWN)
 
     def names(self, rows: Rows) -> list[Dimension]:
         return [self.records[number].dimension for number in self.place[rows].tolist()]
 
     def repeated(self) -> list[tuple[int, int]]:
-        """Each record whose key another had before: where it is, and where the first of that key is."""
+        """Return (index, index of the first record with the key) of each record whose key occurred before."""
         rows = np.flatnonzero(self.repeats)
         if not len(rows):
             return []
@@ -185,14 +185,14 @@ class TokenColumns:
         return np.flatnonzero(~self.repeats)
 
     def hex_keys(self, rows: Rows) -> str:
-        """Their keys, with commas between."""
+        """Return the keys of these rows in hex, comma-separated."""
         return self.keys[rows].tobytes().hex(",", 16)
 
     def rows_by_key(self, rows: Rows) -> dict[bytes, int]:
         return dict(zip(self.keys[rows].view("V16").ravel().tolist(), rows.tolist(), strict=True))
 
     def are_as_stored(self, rows: Rows, times: Numbers, counts: Numbers) -> Flags:
-        """For each of these rows whether it has this time and these counts."""
+        """Return flags of the rows that have these times and counts."""
         same: Flags = (self.times[rows] == times) & (self.counts[rows] == counts).all(axis=1)
         return same
 
@@ -215,7 +215,7 @@ def reported_columns(records: Sequence[UncheckedTokenUsage], known: DimensionNum
 
 
 def token_columns(parts: Sequence[ReportedColumns]) -> TokenColumns:
-    """All records of at least one part, in order."""
+    """Return the columns of all records of at least one part, in order of their keys."""
     keys = _joined([part.keys for part in parts])
     order, repeats = _key_order(keys)
     return TokenColumns(
@@ -228,9 +228,10 @@ def token_columns(parts: Sequence[ReportedColumns]) -> TokenColumns:
 
 
 def _key_order(keys: Octets) -> tuple[Rows, Flags]:
-    """The order of the keys, equal ones as they come, and for each in that order whether it equals the one before."""
+    """Return the sort order of the keys (equal ones keep their order), and flags of keys equal to the previous one."""
     halves = keys.view(">u8").astype(np.uint64)
     order = np.argsort(halves[:, 0])
+    # equal first halves are rare: only then is the slower stable sort by both halves needed
     ordered = halves[order]
     if (ordered[1:, 0] == ordered[:-1, 0]).any():
         order = np.lexsort((halves[:, 1], halves[:, 0]))
@@ -245,7 +246,7 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def token_keys(records: Sequence[UncheckedTokenUsage]) -> tuple[Octets, Flags]:
-    """(n, 16) bytes, as `token_key` gives them, and whether each is a UUID that is read back from them."""
+    """Return (n, 16) bytes, equal to `token_key`, and flags of UUIDs that can be restored from them."""
     identities = list(map(_ids, records))
     keys = np.zeros((len(records), 16), np.uint8)
     readable = np.zeros(len(records), np.bool_)
@@ -262,7 +263,7 @@ def token_keys(records: Sequence[UncheckedTokenUsage]) -> tuple[Octets, Flags]:
 
 
 def _masks(sources: Sequence[str]) -> Octets:
-    """(n, 8), or (1, 8) where all come from one source, as most reports do."""
+    """Return (n, 8) mask bytes, or (1, 8) if all records come from one source, as in most reports."""
     if len(set(sources)) == 1:
         return _mask(sources[0])
     return np.fromiter(map(source_mask, sources), ">u8", len(sources)).view(np.uint8).reshape(-1, 8)
@@ -274,7 +275,7 @@ def _mask(source: str) -> Octets:
 
 
 def _uuids(letters: Octets) -> tuple[Octets, Flags]:
-    """(n, 36) letters -> (n, 16) bytes, and which are UUIDs of version 4 or 7 as `metering.token_keys` knows them."""
+    """Convert (n, 36) letters to (n, 16) bytes, with flags of UUIDs of version 4 or 7, as in `metering.token_keys`."""
     digits = _digit_of[letters[:, DIGITS]]
     good = (digits != _NO_DIGIT).all(axis=1) & (letters[:, HYPHENS] == ord("-")).all(axis=1)
     version, variant = digits[:, VERSION], digits[:, VARIANT]
@@ -290,7 +291,7 @@ def _times(records: Sequence[UncheckedTokenUsage]) -> Numbers:
 
 
 def copied_entries(columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int) -> bytes:
-    """These rows of `token_entry` as COPY reads them in binary; `dimensions` are the ids of all rows."""
+    """Return these rows of `token_entry` in binary COPY format; `dimensions` are the ids of all rows."""
     table = np.full(len(rows), _ENTRY)
     table["key"] = columns.keys[rows].view("V16").ravel()
     table["time"], table["dimension"], table["epoch"] = columns.times[rows], dimensions[rows], epoch
@@ -309,7 +310,7 @@ def copied_entries(columns: TokenColumns, rows: Rows, dimensions: Identities, ep
 
 
 def record_texts(columns: TokenColumns, rows: Rows, wide: Flags) -> list[tuple[bytes, bytes]]:
-    """Of each row the id where its key does not tell it, and what has no column; `wide`: whose counts have none."""
+    """Return each row's id unless its key gives it, and the JSON of values without a column; `wide`: counts do not fit."""
     records = [columns.records[number] for number in columns.place[rows].tolist()]
     return [
         (b"" if readable else record.id.encode(), _rest(record, large))
@@ -318,7 +319,7 @@ def record_texts(columns: TokenColumns, rows: Rows, wide: Flags) -> list[tuple[b
 
 
 def _with_texts(table: memoryview, size: int, texts: Iterable[tuple[int, bytes, bytes]]) -> Iterator[bytes | memoryview]:
-    """The rows, each of the two texts of a row behind its length, which are the last of the row as it is in `table`."""
+    """Yield the rows of `table` with their two texts inserted, each after its length, the last two fields of a row."""
     at = 0
     for place, identity, rest in texts:
         end = (place + 1) * size
@@ -328,7 +329,7 @@ def _with_texts(table: memoryview, size: int, texts: Iterable[tuple[int, bytes, 
 
 
 def _rest(record: UncheckedTokenUsage, wide: bool) -> bytes:
-    """What has no column: attributes, and all counts where one of them is larger than its column."""
+    """Return JSON of the values without a column: attributes, and all counts if one exceeds its column."""
     if wide:
         attributes = msgspec.Raw(_json(record.attributes) if record.attributes else b"null")
         return _json({"attributes": attributes, "counts": record.counts})
@@ -336,14 +337,14 @@ def _rest(record: UncheckedTokenUsage, wide: bool) -> bytes:
 
 
 def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int) -> bytes:
-    """What these rows add to each hour and dimension, as COPY reads it for `token_hour_delta`."""
+    """Return the sums that these rows add per hour and dimension, in binary COPY format for `token_hour_delta`."""
     group = columns.times[rows] // MICROSECONDS_PER_HOUR * BEYOND_DIMENSIONS + dimensions[rows]
     order = np.argsort(group, kind="stable")
     group = group[order]
     starts = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
     counts = columns.counts[rows][order]
     if counts.max() > LARGEST_INT:
-        counts = counts.astype(object)  # a sum that passes 64 bits is to be refused, not to begin anew
+        counts = counts.astype(object)  # a sum beyond 64 bits must be refused, not wrap around
     sums = np.add.reduceat(counts, starts, axis=0)
     table = np.full(len(starts), _DELTA)
     table["hour"] = group[starts] // BEYOND_DIMENSIONS * MICROSECONDS_PER_HOUR
@@ -355,7 +356,7 @@ def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: Identities, epo
 
 
 def dimension_ids(columns: TokenColumns, known: Mapping[Dimension, int]) -> Identities:
-    """The numbers of the dimensions of all rows; `known` has those that are new."""
+    """Return the numbers of the dimensions of all rows; `known` has the missing ones."""
     new = columns.rows_of_new_dimensions()
     if not len(new):
         return columns.dimensions

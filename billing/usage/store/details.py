@@ -1,6 +1,6 @@
-"""Optional fields of token records, in a table of their own: a record that states none has no row (ADR 0042).
+"""Optional fields of token records, in their own table: a record without them has no row (ADR 0042).
 
-Roll-ups, COPY of the ledger, ClickHouse and the digests of token counts know nothing of it.
+Roll-ups, COPY of the ledger, ClickHouse and the digests of token counts do not use it.
 """
 
 import json
@@ -32,7 +32,7 @@ STORED: Final = f"""SELECT uuid_send(t.key), s.tags, {', '.join(f't.{name}' for 
     FROM token_detail t LEFT JOIN token_tag_set s ON s.id = t.tag_set WHERE t.key = ANY (%s::uuid[])"""
 DETAIL_RECORDS: Final = """token_detail t JOIN token_dimension d ON d.id = t.dimension
     LEFT JOIN token_tag_set s ON s.id = t.tag_set"""
-"""Details with the names of their records, as they are archived."""
+"""SQL of details with the names of their records, as they are archived."""
 OF_WINDOW: Final = "t.time >= %(start)s AND t.time < %(end)s AND t.epoch >= %(first)s AND t.epoch < %(before)s"
 CHECKSUM: Final = f"""SELECT count(*), sum(hash_record_extended(ROW(
         t.key, t.time, t.dimension, t.epoch, {', '.join(f't.{name}' for name in (*TOKEN_COUNTS, *DETAILS))}, t.tag_set), 0))
@@ -48,17 +48,17 @@ OF_TIERS: Final = f"""WITH rules AS (
     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"""
 ALTERED: Final = f"""SELECT count(*), min(t.key::text) FROM token_detail t
     WHERE t.time >= %(start)s AND t.time < %(end)s AND t.content_sha256 <> {content_sha256(DETAIL, 't')}"""
-"""Rows of a window that are not what was reported, and the key of one."""
+"""SQL of the number of rows of a window that differ from their report, and the key of one."""
 
 
 class StoredDetails(NamedTuple):
-    """What is stored beside a record: values of DETAILS, and its tags, None where a value was not kept."""
+    """Stored details of a record: values of DETAILS, and its tags, None for a value that was not kept."""
 
     details: Details
     tags: Tags
 
     def named(self) -> dict[str, Any]:
-        """The same by the names of the fields, without those that the record did not state."""
+        """Return the stated fields by name."""
         found = {name: value for name, value in zip(DETAILS, self.details, strict=True) if value is not None}
         return found | ({"tags": dict(self.tags)} if self.tags else {})
 
@@ -66,10 +66,9 @@ class StoredDetails(NamedTuple):
 def details_write(
     columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int, limits: Mapping[tuple[str, str], int]
 ) -> None:
-    """Write the details of those of these new rows that state some; `dimensions`: the numbers of all rows; `limits`: how
-    many values of a tag of a source are kept of a day.
+    """Insert the details of those new rows that state some, in the caller's transaction; no statement runs without any.
 
-    In the transaction of the caller. No statement runs where no row states any.
+    `dimensions`: numbers of all rows; `limits`: distinct values kept per day, by source and tag.
     """
     stating = rows[columns.detailed[rows]]
     if not len(stating):
@@ -86,7 +85,7 @@ def details_write(
 
 
 def _tag_sets(records: Sequence[UncheckedTokenUsage], limits: Mapping[tuple[str, str], int]) -> list[int | None]:
-    """The number of the tag set of each record, None where it has no tags."""
+    """Return the number of each record's tag set, None without tags."""
     if not any(record.tags for record in records):
         return [None] * len(records)
     days = [record.time.astimezone(UTC).date() for record in records]
@@ -104,7 +103,7 @@ def _tag_sets(records: Sequence[UncheckedTokenUsage], limits: Mapping[tuple[str,
 
 
 def details_stored(keys: Sequence[bytes]) -> dict[bytes, StoredDetails]:
-    """What is stored beside the records of these keys (`metering.token_keys`)."""
+    """Return the stored details of the records of these keys (`metering.token_keys`)."""
     with connection.cursor() as cursor:
         cursor.execute(STORED, [f"{{{','.join(key.hex() for key in keys)}}}"])
         return {bytes(key): StoredDetails(tuple(details), _tags(tags)) for key, tags, *details in cursor.fetchall()}
@@ -115,12 +114,12 @@ def _tags(stored: Any) -> Tags:
 
 
 def details_named(keys: Sequence[bytes]) -> dict[bytes, dict[str, Any]]:
-    """The same by the names of the fields, without those that a record did not state."""
+    """Return the stated details of these keys, by field name."""
     return {key: stored.named() for key, stored in details_stored(keys).items()} if keys else {}
 
 
 def details_checksum(window: Interval, epochs: EpochFilter) -> Sequence[Any]:
-    """The number of records of a window that state details, and a sum of hashes that every change of one changes."""
+    """Return the number of a window's records with details, and a sum of row hashes."""
     (row,) = rows_read(CHECKSUM, _asked(window, epochs))
     return row
 
@@ -136,7 +135,7 @@ class TierUsage(NamedTuple):
 
 
 def tiers_used(window: Interval, epochs: EpochFilter) -> list[TierUsage]:
-    """Usage of a window in tiers that are neither the standard one nor billed as it by a rule, in order of the names."""
+    """Return usage of a window in tiers that are not standard and that no rule bills as standard, in order of the names."""
     return [TierUsage(*row) for row in rows_read(OF_TIERS, _asked(window, epochs))]
 
 

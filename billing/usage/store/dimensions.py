@@ -1,4 +1,4 @@
-"""What token records are summed by, as numbers that never change once they are committed: each process remembers them."""
+"""Dimensions of token records as numbers, which never change once committed; each process caches them."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -21,15 +21,15 @@ _lock = threading.Lock()
 
 
 def remembered_dimensions() -> DimensionNumbers:
-    """The numbers that this process remembers of the database at hand; nobody changes what is given.
+    """Return the cached numbers of the current database; do not modify them.
 
-    Who writes them says of which timeline they are, and the database refuses those of another (SerializationFailure).
+    A writer passes their timeline, and the database refuses numbers of another timeline (SerializationFailure).
     """
     return _remembered.get(_database(), NOTHING)
 
 
 def dimensions_put(wanted: Sequence[Dimension]) -> DimensionNumbers:
-    """Numbers of at least these dimensions, remembered or made now."""
+    """Return the numbers of at least these dimensions, from the cache or inserted now."""
     remembered = remembered_dimensions()
     if all(map(remembered.ids.__contains__, wanted)):
         return remembered
@@ -37,6 +37,7 @@ def dimensions_put(wanted: Sequence[Dimension]) -> DimensionNumbers:
         now = _timeline_now()
         known = remembered.ids if remembered.timeline == now else {}
         found = {dimension: known[dimension] for dimension in wanted if dimension in known}
+        # sorted by digest: two transactions that insert the same dimensions do not deadlock
         for digest, dimension in sorted((_digest(dimension), dimension) for dimension in set(wanted) - found.keys()):
             cursor.execute(
                 """INSERT INTO token_dimension (digest, source, consumer, model, site, provider, status)
@@ -50,7 +51,7 @@ def dimensions_put(wanted: Sequence[Dimension]) -> DimensionNumbers:
 
 
 def timelines_hold(timelines: Iterable[str]) -> None:
-    """Raise SerializationFailure where numbers of one of these timelines do not hold in the transaction at hand."""
+    """Raise SerializationFailure if numbers of one of these timelines are not valid in the current transaction."""
     now = _timeline_now()
     if others := set(timelines) - {now}:
         raise SerializationFailure(f"numbers of timeline {', '.join(sorted(others))}, but this is {now}")
@@ -66,7 +67,7 @@ def dimension_names(numbers: Iterable[int]) -> dict[int, Dimension]:
 
 
 def dimensions_learn(numbers: Iterable[int]) -> dict[int, Dimension]:
-    """As `dimension_names`, and from now on this process remembers them: after a restart it may get nothing but repeats."""
+    """Return the names of these numbers and cache them: after a restart a process may receive repeats only."""
     now = _timeline_now()
     names = dimension_names(numbers)
     _remember_committed(DimensionNumbers(now, {dimension: number for number, dimension in names.items()}))
@@ -74,36 +75,36 @@ def dimensions_learn(numbers: Iterable[int]) -> dict[int, Dimension]:
 
 
 class TokenName(NamedTuple):
-    """A source that reports tokens of one consumer and model, and the number of a dimension of it."""
+    """Source that reports tokens of a consumer and model, with the number of the dimension."""
 
     number: int
     source: str
 
 
 def token_names(consumer: str, model: str) -> list[TokenName]:
-    """Under which dimensions a consumer used a model."""
+    """Return the dimensions under which a consumer used a model."""
     used = "SELECT id, source FROM token_dimension WHERE consumer = %(consumer)s AND model = %(model)s"
     return [TokenName(*row) for row in rows_read(used, {"consumer": consumer, "model": model})]
 
 
 def dimension_consumers() -> list[tuple[int, str, str]]:
-    """(number, source, consumer) of every dimension, in order."""
+    """Return (number, source, consumer) of every dimension, in order."""
     return rows_read("SELECT id, source, consumer FROM token_dimension ORDER BY 1", {})
 
 
 def names_reported(column: Literal["source", "model"]) -> list[str]:
-    """Every source, or every model, of which a token record was reported, in order."""
+    """Return every source, or every model, of stored token records, in order."""
     return [name for (name,) in rows_read(f"SELECT DISTINCT {column} FROM token_dimension ORDER BY 1", {})]
 
 
 def dimensions_forget() -> None:
-    """For a database that was emptied, or where a remembered number does not hold."""
+    """Clear the cache, if the database was emptied or a cached number is not valid."""
     with _lock:
         _remembered.clear()
 
 
 def _database() -> str:
-    """Its name, without asking for a connection: each callback of an event loop would be given one of its own."""
+    """Return the database's name from the settings, since opening a connection in an event loop costs one per callback."""
     return str(connections.settings[DEFAULT_DB_ALIAS]["NAME"])
 
 
@@ -114,8 +115,9 @@ def _timeline_now() -> str:
 
 
 def _remember_committed(found: DimensionNumbers) -> None:
-    """Committed numbers only: what a rolled back transaction made does not exist. Names that break the rule of names are not
-    remembered, so that what is remembered needs no second look.
+    """Cache numbers once they are committed: numbers of a rolled-back transaction do not exist.
+
+    Names that break the rule of names are not cached, so that cached ones need no second check.
     """
     database, ids = _database(), {name: number for name, number in found.ids.items() if is_named(name)}
 
@@ -123,7 +125,7 @@ def _remember_committed(found: DimensionNumbers) -> None:
         with _lock:
             kept = _remembered.get(database, NOTHING)
             stays = kept.timeline == found.timeline and len(kept.ids) < MAX_REMEMBERED
-            # a new dictionary: others read the one that is there without taking the lock
+            # a new dictionary: others read the old one without the lock
             _remembered[database] = DimensionNumbers(found.timeline, {**kept.ids, **ids} if stays else ids)
 
     transaction.on_commit(remember)

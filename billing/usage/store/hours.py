@@ -1,4 +1,4 @@
-"""Roll-ups of token records, read for what is not rated: when anything was used, by whom, and how much by hour."""
+"""Reads of token roll-ups for everything but rating: when tokens were used, by whom, and how many per hour."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -23,14 +23,14 @@ USED = """
 
 
 def hours_used() -> tuple[datetime, datetime] | None:
-    """The first and the last hour in which tokens were used, each one look-up in an index."""
+    """Return the first and the last hour with tokens; each is one look-up in an index."""
     both = "SELECT (SELECT min(hour) FROM token_usage_hour), (SELECT max(hour) FROM token_usage_hour)"
     ((first, last),) = rows_read(both, {})
     return None if first is None else (first, last)
 
 
 def windows_used(windows: Sequence[Interval], epochs: Collection[int] | None = None) -> set[int]:
-    """Places of the windows in which tokens were used, as far as learned in `epochs`; an hour that one cuts is in it."""
+    """Return indexes of the windows with tokens learned in `epochs`; an hour cut by a window counts as inside."""
     known = "TRUE" if epochs is None else "t.epoch = ANY(%(epochs)s)"
     starts, ends = [window.start for window in windows], [window.end for window in windows]
     rows = rows_read(USED.format(known=known), {"start": starts, "end": ends, "epochs": list(epochs or ())})
@@ -38,7 +38,7 @@ def windows_used(windows: Sequence[Interval], epochs: Collection[int] | None = N
 
 
 def last_used(since: datetime, until: datetime | None = None) -> dict[Name, datetime]:
-    """The last hour of each source and consumer among those that begin in [since, until)."""
+    """Return the last hour of each source and consumer among hours that begin in [since, until)."""
     rows = rows_read(
         """SELECT d.source, d.consumer, max(t.last)
            FROM (SELECT dimension, max(hour) AS last FROM token_usage_hour
@@ -50,7 +50,7 @@ def last_used(since: datetime, until: datetime | None = None) -> dict[Name, date
 
 
 def models_used(window: Interval) -> dict[str, datetime]:
-    """The first hour, of those that overlap `window`, in which each model was used."""
+    """Return the first hour with usage of each model, among hours that overlap `window`."""
     rows = rows_read(
         """SELECT d.model, min(t.hour) FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
            WHERE t.hour > %(start)s::timestamptz - interval '1 hour' AND t.hour < %(end)s GROUP BY 1""",
@@ -60,7 +60,7 @@ def models_used(window: Interval) -> dict[str, datetime]:
 
 
 def used_by_source(unit: Literal["hour", "day"], sources: Collection[str], window: Interval) -> list[tuple[str, datetime]]:
-    """(source, hour or day) in which these sources reported usage, in order."""
+    """Return (source, hour or day) with usage of these sources, in order."""
     return rows_read(
         f"""SELECT DISTINCT d.source, t.{unit} FROM token_usage_{unit} t JOIN token_dimension d ON d.id = t.dimension
             WHERE d.source = ANY(%(sources)s) AND t.{unit} >= %(start)s AND t.{unit} < %(end)s ORDER BY 1, 2""",
@@ -69,7 +69,7 @@ def used_by_source(unit: Literal["hour", "day"], sources: Collection[str], windo
 
 
 def names_used(days: Interval, before: int) -> list[Name]:
-    """Whose usage of these whole days was known before the `before`-th close, in order."""
+    """Return (source, consumer) pairs with usage of these whole days known before close `before`, in order."""
     return rows_read(
         """SELECT DISTINCT d.source, d.consumer FROM (
                SELECT DISTINCT t.dimension FROM token_usage_day t
@@ -91,7 +91,7 @@ class ModelHour(NamedTuple):
 def model_hours(
     window: Interval, *, models: Collection[str] | None = None, consumers: Collection[str] | None = None
 ) -> list[ModelHour]:
-    """Hours that begin in the window by model and hour; only of these models, and only of these consumers."""
+    """Return sums of hours that begin in the window, by model and hour; optionally only of these models or consumers."""
     rows = rows_read(
         """SELECT d.model, t.hour, sum(t.input_tokens), sum(t.output_tokens)
            FROM token_usage_hour t JOIN token_dimension d ON d.id = t.dimension
@@ -111,6 +111,6 @@ def records_counted() -> int:
 
 
 def deltas_waiting() -> int:
-    """How many sums were not folded into the roll-ups yet."""
+    """Return the number of deltas not yet folded into the roll-ups."""
     ((count,),) = rows_read("SELECT count(*) FROM token_hour_delta", {})
     return int(count)

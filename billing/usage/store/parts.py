@@ -1,7 +1,7 @@
-"""The ledger in parts by key, and how the part of a month goes as a whole (ADR 0039).
+"""Partitions of the ledger by key, and the removal of a month's partition as a whole (ADR 0039).
 
-Rows that stay in the month are copied beside it, ingest adds new ones to both, then the copy takes the place of the part.
-Every step may end at any point and begin again.
+Rows that stay in the month are copied to a second table, ingest adds new rows to both, then the copy replaces the
+partition. Every step may be interrupted and repeated.
 """
 
 import time
@@ -19,23 +19,23 @@ from billing.runtime.parallel_reads import rows_read
 from metering.intervals import Interval
 
 ALONE: Final = 0x50415254
-"""The lock of who moves records of the ledger."""
+"""Advisory lock of commands that move records of the ledger."""
 LOCK_SECONDS, ATTEMPTS, PAUSE_SECONDS = 1, 60, 2.0
 OLDER: Final = f"""SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE l.locktype = 'virtualxid' AND l.granted AND a.datname = current_database() AND a.usesysid IS NOT NULL
           AND l.pid <> pg_backend_pid()
           AND NOT EXISTS (SELECT FROM pg_locks h WHERE h.pid = l.pid AND h.locktype = 'advisory' AND h.objid = {ALONE})"""
-"""Transactions that run now, but for vacuum's, which read no record, and that of our own lock."""
+"""SQL of running transactions, except vacuum's, which read no record, and that of our own lock."""
 OF_MONTH: Final = "time >= %(start)s AND time < %(end)s AND epoch < %(before)s"
 Answer = TypeVar("Answer")
 
 
 class PartsError(Exception):
-    """The ledger is in use and does not let go, or a part of it has other rows than it should."""
+    """Error of a ledger whose locks are not released, or of a part with unexpected rows."""
 
 
 class MonthPart(NamedTuple):
-    """The part of the ledger with the keys from `low` to below `high`."""
+    """Part of the ledger with keys from `low` to below `high`."""
 
     name: str
     low: bytes
@@ -46,7 +46,7 @@ class MonthPart(NamedTuple):
 
 
 def part_of(window: Interval) -> MonthPart | None:
-    """The part for most keys of a month; None where there is none."""
+    """Return the part with most keys of a month; None if it does not exist."""
     middle = (window.start + (window.end - window.start) / 2).astimezone(UTC)
     first = datetime(middle.year, middle.month, 1, tzinfo=UTC)
     name = f"token_entry_{first:%Y_%m}"
@@ -55,19 +55,19 @@ def part_of(window: Interval) -> MonthPart | None:
 
 
 def _first_key(instant: datetime) -> bytes:
-    """As the function `token_first_key` of the database."""
+    """Return the first key of an instant, equal to the database function `token_first_key`."""
     return (int(instant.timestamp()) * 1000 << 80).to_bytes(16, "big")
 
 
 def months_make() -> list[str]:
-    """Make parts for last month and the next three, where the ledger is in parts; gives the months that have none yet."""
+    """Create parts for last month and the next three, if the ledger is partitioned; return the months still without one."""
     ((months,),) = rows_read("SELECT token_months_make()", {})
     return list(months)
 
 
 @contextmanager
 def ledger_alone() -> Iterator[None]:
-    """No other command moves records of the ledger meanwhile.  Raises PartsError."""
+    """Hold the lock against other commands that move records of the ledger.  Raises PartsError."""
     with advisory_lock(ALONE, wait=False) as taken:
         if not taken:
             raise PartsError("another usage_drop, usage_restore or usage_partition is at work")
@@ -75,13 +75,14 @@ def ledger_alone() -> Iterator[None]:
 
 
 def rebuild_waits() -> bool:
-    """Whether `usage_partition` was begun and has not ended."""
+    """Return True if `usage_partition` was begun and has not ended."""
     return table_exists("token_entry_new")
 
 
 def locked(work: Callable[[Any], Answer]) -> Answer:
-    """What `work` gives, in a transaction that waits a second for each lock and is begun again a minute or two long, so that
-    ingest waits for no more.  Raises PartsError.
+    """Return the result of `work` in a transaction with a short lock timeout, repeated for a minute or two.
+
+    A longer wait for a lock would make ingest queue behind it.  Raises PartsError.
     """
     for attempt in range(ATTEMPTS):
         try:
@@ -98,8 +99,9 @@ def locked(work: Callable[[Any], Answer]) -> Answer:
 
 
 def older_wait() -> None:
-    """Wait for the end of every transaction that runs now: it could read the copy with a snapshot from before there was one,
-    and miss rows.  Raises PartsError.
+    """Wait until every transaction running now has ended.  Raises PartsError.
+
+    Such a transaction could read the copy with a snapshot older than the copy, and miss rows.
     """
     older = set(rows_read(OLDER, {}))
     for attempt in range(ATTEMPTS):
@@ -112,13 +114,13 @@ def older_wait() -> None:
 
 
 def part_waits(window: Interval) -> bool:
-    """Whether the part of this month was exchanged and is still there, under its other name."""
+    """Return True if the part of this month was exchanged and still exists under its other name."""
     part = part_of(window)
     return part is not None and table_exists(f"{part.name}_left")
 
 
 def part_has(part: MonthPart, keys: Iterable[bytes]) -> int:
-    """How many of these keys are in the part, or in what was taken out and is not dropped yet."""
+    """Return how many of these keys are in the part, or in its removed table that is not dropped yet."""
     table = f"{part.name}_left" if table_exists(f"{part.name}_left") else part.name
     ((number,),) = rows_read(
         f"SELECT count(*) FROM unnest(%(keys)s::uuid[]) AS k (key) JOIN {table} USING (key)",
@@ -128,9 +130,9 @@ def part_has(part: MonthPart, keys: Iterable[bytes]) -> int:
 
 
 def part_goes(part: MonthPart, window: Interval, before: int, sealed: int) -> None:
-    """Give the room of a month's records back: all in its part that were known before close `before`, whose keys are kept.
+    """Drop a month's records, all known before close `before`, with their part; their keys were stored before.
 
-    sealed: how many they are (`part_has`). Raises PartsError, also where the part has more or less of them.
+    sealed: their number (`part_has`). Raises PartsError, also if the part has another number of them.
     """
     month: dict[str, Any] = {"start": window.start, "end": window.end, "before": before}
     if not table_exists(f"{part.name}_left"):
@@ -147,7 +149,7 @@ def part_goes(part: MonthPart, window: Interval, before: int, sealed: int) -> No
 
 
 def part_stays(part: MonthPart) -> None:
-    """Forget what `part_goes` began before it exchanged anything.  Raises PartsError."""
+    """Undo the steps of `part_goes` before its exchange.  Raises PartsError."""
     if table_exists(f"{part.name}_stay"):
         locked(lambda cursor: _forget(cursor, part))
 
@@ -160,8 +162,9 @@ def _forget(cursor: Any, part: MonthPart) -> None:
 
 
 def _begin(cursor: Any, part: MonthPart) -> None:
-    """An empty copy, and what comes into the part from now on goes there too. A constraint says what the DEFAULT is without
-    anyway: the exchange would read all of it under its lock.
+    """Create an empty copy, and a trigger that also inserts new rows of the part there.
+
+    The CHECK constraint lets the exchange skip its scan of the DEFAULT partition, which would run under its exclusive lock.
     """
     _forget(cursor, part)
     cursor.execute(
@@ -175,7 +178,7 @@ def _begin(cursor: Any, part: MonthPart) -> None:
 
 
 def _require(part: MonthPart, month: dict[str, Any], sealed: int) -> None:
-    """One instant: the part has so many records of the month, and the copy has exactly all others."""
+    """Raise PartsError unless, in one snapshot, the part has `sealed` records of the month, and the copy all others."""
     ((found, others, copied, same),) = rows_read(
         f"""SELECT a.found, a.others, b.copied, a.hash IS NOT DISTINCT FROM b.hash
             FROM (SELECT count(*) FILTER (WHERE {OF_MONTH}) AS found, count(*) FILTER (WHERE NOT ({OF_MONTH})) AS others,
@@ -188,7 +191,7 @@ def _require(part: MonthPart, month: dict[str, Any], sealed: int) -> None:
 
 
 def _exchange(cursor: Any, part: MonthPart) -> None:
-    """The copy takes the place of the part. Who reads or writes any month waits."""
+    """Replace the part by the copy; readers and writers of all months wait meanwhile."""
     name = part.name
     cursor.execute("LOCK TABLE ONLY token_entry_timed IN ACCESS EXCLUSIVE MODE")
     cursor.execute("SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE oid = %s::regclass", [name])
@@ -206,7 +209,7 @@ def _exchange(cursor: Any, part: MonthPart) -> None:
 
 
 def _require_left(part: MonthPart, month: dict[str, Any], sealed: int) -> None:
-    """What goes is as many records as are sealed, and others that the ledger has, or that left with their own month."""
+    """Raise PartsError unless the removed table has `sealed` records, and all its others are in the ledger or archived."""
     ((found, lost),) = rows_read(
         f"""SELECT count(*) FILTER (WHERE {OF_MONTH}),
                    count(*) FILTER (WHERE NOT ({OF_MONTH}) AND NOT EXISTS (SELECT FROM token_entry e WHERE e.key = p.key)
@@ -219,6 +222,6 @@ def _require_left(part: MonthPart, month: dict[str, Any], sealed: int) -> None:
 
 
 def table_exists(table: str) -> bool:
-    """Whether the database has a table of that name."""
+    """Return True if the database has a table of that name."""
     ((exists,),) = rows_read("SELECT to_regclass(%(table)s) IS NOT NULL", {"table": f"public.{table}"})
     return bool(exists)

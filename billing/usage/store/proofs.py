@@ -1,7 +1,7 @@
-"""Numbers that prove what is stored: the same counts in two places, and checksums that every change of a row changes.
+"""Proofs of stored token records: comparison of counts kept in two places, and checksums that any changed row changes.
 
 A checksum of roll-ups adds each count up, plain and weighted by a hash of its hour and dimension: tokens that moved to
-another hour or consumer give another weighted sum, however many rows an hour has until its deltas are folded.
+another hour or consumer give another weighted sum, regardless of how many rows an hour has until its deltas are folded.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ HOURS_GIVEN: Final = lines_given({
     "at": "to_timestamp({}::bigint)", "dimension": "{}::int", "epoch": "{}::int", **dict.fromkeys(COUNTS, "{}::bigint")
 })  # fmt: skip
 WEIGHED: Final = " + ".join(f"{weight} * t.{name}" for weight, name in zip((1, 2, 3, 5, 7, 11), COUNTS, strict=True))
-"""With the plain sums of each count beside it, no change within an hour leaves all of them as they were."""
+"""SQL of a weighted sum: together with the plain sum of each count, it reveals every change within an hour."""
 EVENTS: Final = f"""SELECT
     sum(hash_record_extended(ROW(t.time, t.dimension, {', '.join(f't.{name}' for name in TOKEN_COUNTS)}), 0)), count(*)
     FROM token_event t WHERE t.epoch < %(before)s AND t.time >= %(start)s AND t.time < %(end)s"""
 
 
 def rollup_checksum(days: Sequence[Interval], hours: Sequence[Interval], epochs: EpochFilter) -> Sequence[Any]:
-    """Of whole days and of whole hours beside them: the sum of each count, then their weighted sum."""
+    """Return the sum of each count over whole days and whole hours, then their weighted sum."""
     by_day, by_hour = ([(0, part.start, part.end) for part in parts if part.start < part.end] for parts in (days, hours))
     rows = f"""{token_source("token_usage_day", "day", "requests", "d", by_day, more="t.day AS at, ")}
                UNION ALL {token_source("token_usage_hour", "hour", "requests", "h", by_hour, more="t.hour AS at, ")}"""
@@ -45,9 +45,9 @@ def rollup_checksum(days: Sequence[Interval], hours: Sequence[Interval], epochs:
 
 
 def records_checksum(window: Interval, before: int) -> Sequence[Any]:
-    """Of every record of the window that was known before the `before`-th close: a sum of hashes, and how many they are.
+    """Return a sum of hashes and the number of the window's records known before close `before`.
 
-    Of a month that left for an archive its folder stands for its records: nothing adds to these.
+    An archived month is represented by its folder: nothing is added to it.
     """
     left = archived_among([window], EpochFilter(before))
     statement = EVENTS + (f" AND {IN_LEDGER}" if left else "")
@@ -60,20 +60,21 @@ def records_checksum(window: Interval, before: int) -> Sequence[Any]:
 
 
 def tokens_stored(ledger: Connection[Any]) -> tuple[int, int]:
-    """Input and output tokens of all records, on a connection that is handed in."""
+    """Return input and output tokens of all records, on a given connection."""
     row = ledger.execute("SELECT sum(input_tokens), sum(output_tokens) FROM token_event").fetchone()
     return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)
 
 
 def rollup_difference(window: Interval) -> dict[str, int]:
-    """Roll-up minus events for the hours of `window`, and roll-up by day minus roll-up by hour for its days, per count; and
-    how many sums of an hour or a day differ: what moved from one consumer to another leaves every count as it was. All
-    zero or the ledger is broken. Hours of records that left for an archive are not compared.
+    """Return differences per count: roll-up minus records by hour, and daily minus hourly roll-up, for a window.
+
+    "sums" is the number of hour or day sums that differ: tokens moved between consumers leave every count unchanged. All
+    zero unless the ledger is broken. Hours of archived records are not compared.
     """
     hours, days = Interval(this_hour(window.start), next_hour(window.end)), (this_day(window.start), next_day(window.end))
     midnights = (next_day(window.start) + number * DAY for number in range((window.end - window.start).days + 1))
     by_hour = dict.fromkeys((*COUNTS, "sums"), 0)
-    for part in hours.cut(midnights) if token_servers() else [hours]:  # what ClickHouse says of a month is too much at once
+    for part in hours.cut(midnights) if token_servers() else [hours]:  # a month of ClickHouse is too much at once
         summed, events = ("token_usage_hour", "hour", "sum(requests)"), ("token_event", "time", "count(*)")
         found = _difference(summed, events, "hour", (part.start, part.end))
         by_hour = {name: count + found[name] for name, count in by_hour.items()}
@@ -86,7 +87,7 @@ def rollup_difference(window: Interval) -> dict[str, int]:
 def _difference(
     summed: tuple[str, str, str], parts: tuple[str, str, str], unit: str, bounds: tuple[datetime, datetime]
 ) -> dict[str, int]:
-    """What one table says between two instants, minus what another does, per count, and how many of their sums differ."""
+    """Return the counts of one table minus those of another between two instants, and the number of differing sums."""
     left = unit == "hour" and archived_among([Interval(*bounds)], EpochFilter())
     tables = [
         f"""(SELECT date_trunc('{unit}', {instant}, 'UTC') AS at, dimension, epoch, {requests}::bigint AS requests,

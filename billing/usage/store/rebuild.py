@@ -1,9 +1,8 @@
-"""A ledger that was filled as one table becomes one in parts, while usage comes in (`usage_partition`, ADR 0039).
+"""Rebuild of a single-table ledger into partitions, while usage comes in (`usage_partition`, ADR 0039).
 
-A new ledger is made beside, and what ingest adds goes to both. Older rows are copied in the order in which they lie, so that
-those of one time stay side by side. Then both are compared, and the new one takes the place of the old in one short
-transaction. It may be killed at any point and run again. Nothing else knows of it: with the last ledger of one table this
-module can go, with its command.
+A new ledger is created, and ingest writes to both. Older rows are copied in physical order, so that rows of one time stay
+together. Then both are compared, and the new ledger replaces the old one in one short transaction. It may be killed at any
+point and run again. No other module uses this one: it can be removed once no single-table ledger is left, with its command.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from billing.tenancy.audit import audit_record
 from billing.usage.store.parts import PartsError, ledger_alone, locked, older_wait, rebuild_waits, table_exists
 
 PAGES: Final = 256
-"""Of 8 kB, copied in one transaction: some 20,000 records."""
+"""Pages of 8 kB copied in one transaction: some 20,000 records."""
 BEGIN: Final = """SELECT token_ledger_make();
     SELECT token_month_make(month)
         FROM (SELECT DISTINCT date_trunc('month', day, 'UTC')::date AS month FROM token_usage_day) used
@@ -36,9 +35,9 @@ DIFFERING: Final = f"""WITH one AS MATERIALIZED ({SUMS.format('token_entry')}),
 
 
 def ledger_rebuild(*, actor: str, advance: Callable[[int, int], None] = lambda *_: None) -> int | None:
-    """Put the ledger in parts; returns how many records it has, None where it is in parts already.  Raises PartsError.
+    """Partition the ledger; return its number of records, None if it is partitioned already.  Raises PartsError.
 
-    advance: hears how many pages of how many are copied. To be run by the owner of the database.
+    advance: called with pages copied and total pages. Must run as the owner of the database.
     """
     with ledger_alone():
         if table_exists("token_entry_before"):
@@ -49,7 +48,7 @@ def ledger_rebuild(*, actor: str, advance: Callable[[int, int], None] = lambda *
             locked(lambda cursor: cursor.execute(BEGIN))
         while _copy(advance):
             pass
-        _run("VACUUM (FREEZE, ANALYZE) token_entry_new")  # readers by time need its summary of pages
+        _run("VACUUM (FREEZE, ANALYZE) token_entry_new")  # readers by time use its BRIN summary
         records = _require_same()
         older_wait()
         locked(lambda cursor: _exchange(cursor, actor, records))
@@ -57,11 +56,11 @@ def ledger_rebuild(*, actor: str, advance: Callable[[int, int], None] = lambda *
 
 
 def _copy(advance: Callable[[int, int], None]) -> bool:
-    """Copy some pages, in one transaction with the note how far it came; gives whether there are more."""
+    """Copy some pages, and store the progress in the same transaction; return True if there are more."""
     with transaction.atomic():
         page, pages = _run("SELECT page, pages FROM token_rebuild FOR UPDATE")
         if page < pages:
-            _run("SELECT set_config('suanpan.records_return', 'on', true)")  # also where ClickHouse takes what is new
+            _run("SELECT set_config('suanpan.records_return', 'on', true)")  # needed if ClickHouse takes new records
             _run(COPY, {"page": page, "end": page + PAGES})
             _run("UPDATE token_rebuild SET page = page + %(more)s", {"more": PAGES})
     advance(min(page + PAGES, pages), pages)
@@ -69,7 +68,7 @@ def _copy(advance: Callable[[int, int], None]) -> bool:
 
 
 def _require_same() -> int:
-    """As of one instant: of each epoch as many records, with the same sum of the hashes of all columns; gives how many."""
+    """Return the number of records; raise PartsError unless counts and hash sums of each epoch agree, in one snapshot."""
     missing, more, records = _run(DIFFERING)
     if missing or more:
         raise PartsError("the copy is not what the ledger is; both are kept, and the ledger is used as before")
@@ -83,7 +82,7 @@ def _exchange(cursor: Any, actor: str, records: int) -> None:
 
 
 def _end() -> int:
-    """The old table goes; gives how many records the ledger has."""
+    """Drop the old table; return the number of records of the ledger."""
     locked(lambda cursor: cursor.execute("DROP TABLE token_entry_before"))
     _run("SELECT token_months_make()")
     (records,) = _run("SELECT count(*) FROM token_entry")

@@ -1,4 +1,4 @@
-"""Token records one by one: written exactly once, found by key, and listed as the evidence of a line."""
+"""Token records one by one: written exactly once, found by key, and listed as evidence of a line."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -36,9 +36,9 @@ COUNTS = ", ".join(TOKEN_COUNTS)
 COPY_ENTRIES = f"COPY token_entry (key, time, dimension, {COUNTS}, epoch, id, rest) FROM STDIN (FORMAT BINARY)"
 COPY_DELTAS = f"COPY token_hour_delta (hour, dimension, epoch, requests, {COUNTS}) FROM STDIN (FORMAT BINARY)"
 KNOWN_ROWS = "SELECT * FROM token_known(%s::uuid[])"
-"""Keys and times as bytes, which cost least to read."""
+"""SQL of known rows; keys and times come as bytes, the cheapest form to read."""
 RECORDS: Final = "token_event e JOIN token_dimension d ON d.id = e.dimension"
-"""Whole records, as they are shown and archived."""
+"""SQL of whole records, as they are shown and archived."""
 _HEX: Final = "convert_from(decode({}, 'hex'), 'UTF8')"
 _LINES: Final = lines_given({
     "key": "{}::uuid", "time": "timestamptz '2000-01-01 00:00Z' + {}::bigint * interval '1 microsecond'",
@@ -48,24 +48,25 @@ RECORDS_GIVEN: Final = f"""(
     SELECT r.key, r.time, r.dimension, r.epoch, CASE WHEN r.id <> '' THEN r.id ELSE token_id(r.key, d.source) END AS id,
            CASE WHEN r.rest <> '' THEN nullif(r.rest::jsonb -> 'attributes', 'null') END AS attributes, {COUNTS}
     FROM {_LINES} r JOIN token_dimension d ON d.id = r.dimension) e JOIN token_dimension d ON d.id = e.dimension"""
-"""The same of lines of ClickHouse (`sharded_lines`) that are handed in as one text."""
+"""SQL of the same records from lines of ClickHouse (`sharded_lines`), passed as one text."""
 Known = tuple[Any, ...]
-"""A row of KNOWN_ROWS."""
+"""Row of KNOWN_ROWS."""
 BY_CLASS: Final[Mapping[str, str]] = {
     "input": "(t.input_tokens - t.cache_read_input_tokens - t.cache_creation_input_tokens)",
     "cache_read": "t.cache_read_input_tokens",
     "cache_creation": "t.cache_creation_input_tokens",
     "output": "t.output_tokens",
 }
-"""What of a request `t` is of a class."""
+"""SQL of the tokens of each class in a request `t`."""
 
 
 def rows_copy(
     columns: TokenColumns, rows: Rows, epoch: int, seen: Mapping[int, int], limits: Mapping[tuple[str, str], int]
 ) -> None:
-    """Write these rows, what they add to each hour, and their details, in the transaction of the caller; `seen`: the
-    `batches_seen` before their keys were looked up; `limits`: of values of tags.  Raises IntegrityError where somebody
-    else brought one of the keys meanwhile, and SerializationFailure where numbers of dimensions do not hold here.
+    """Insert these rows, the deltas of their hours, and their details, in the caller's transaction.
+
+    `seen`: the `batches_seen` before their keys were looked up; `limits`: of values of tags.  Raises IntegrityError if
+    another writer inserted one of the keys meanwhile, and SerializationFailure if numbers of dimensions are not valid here.
     """
     ids = _dimension_ids(columns)
     _copy(COPY_DELTAS, copied_deltas(columns, rows, ids, epoch))
@@ -79,7 +80,7 @@ def rows_copy(
 
 
 def _dimension_ids(columns: TokenColumns) -> Identities:
-    """The numbers of the dimensions of all rows, as they hold in the transaction of the caller."""
+    """Return the numbers of the dimensions of all rows, valid in the caller's transaction."""
     new = columns.new_dimensions()
     known = dimensions_put(new)
     timelines_hold(columns.timelines | ({known.timeline} if new else set()))
@@ -92,12 +93,12 @@ def _copy(statement: str, copied: bytes) -> None:
 
 
 def takes_few() -> bool:
-    """Whether `token_take` writes a few records in one statement: where this database keeps them."""
+    """Return True if `token_take` writes a few records in one statement: if PostgreSQL stores them."""
     return token_servers() is None
 
 
 def entries_copy(columns: TokenColumns, epoch: int) -> None:
-    """Put records back that left; what they add to each hour never left."""
+    """Restore records that left; the sums of their hours never left."""
     ids = _dimension_ids(columns)
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('suanpan.records_return', 'on', true)")
@@ -105,13 +106,13 @@ def entries_copy(columns: TokenColumns, epoch: int) -> None:
 
 
 def batches_seen() -> Mapping[int, int]:
-    """What tells a writer whether anybody wrote since: of each shard its last batch, of PostgreSQL nothing."""
+    """Return the last batch of each shard, by which a writer detects later writes; empty for PostgreSQL."""
     servers = token_servers()
     return batches_now(servers) if servers else {}
 
 
 def rows_known(keys: str) -> list[Known]:
-    """What is stored under these keys, in hex with commas between."""
+    """Return the rows stored under these keys (hex, comma-separated)."""
     servers, found = token_servers(), _known_here(keys)
     return found if servers is None else found + _known_to(servers, list(map(bytes.fromhex, keys.split(","))))
 
@@ -128,7 +129,7 @@ def _known_to(servers: Servers, keys: Sequence[bytes]) -> list[Known]:
 
 
 def known_keys(keys: Sequence[bytes]) -> list[bytes]:
-    """Which of these token records (`metering.token_keys`) are stored, here or in an archive."""
+    """Return those of these token keys (`metering.token_keys`) that are stored or archived."""
     found = records_here(keys)
     if servers := token_servers():
         found |= sharded_places(servers, keys).keys()
@@ -136,12 +137,12 @@ def known_keys(keys: Sequence[bytes]) -> list[bytes]:
 
 
 def records_here(keys: Sequence[bytes]) -> set[bytes]:
-    """Which of these token records this database has."""
+    """Return those of these token keys that PostgreSQL has."""
     return {key for key, *_ in _known_here(",".join(key.hex() for key in keys))}
 
 
 def record_stored(key: bytes) -> dict[str, Any] | None:
-    """What is stored under this key (`metering.token_keys`), by the names of the record's fields; None where nothing is."""
+    """Return the fields of the record stored under this key (`metering.token_keys`), None without one."""
     found = _record_stored(key)
     return None if found is None else found | details_named([key]).get(key, {})
 
@@ -162,7 +163,7 @@ def _record_stored(key: bytes) -> dict[str, Any] | None:
         for record in sharded_records(servers, [key]):
             return _fields(record)
     if sealed := sealed_among([key])[1].get(key):
-        from billing.usage.archive.reading import archived_record  # which reads sums of files
+        from billing.usage.archive.reading import archived_record  # it imports readers of Parquet files
 
         return archived_record(key, EARLIEST + timedelta(microseconds=sealed.time))
     return None
@@ -181,23 +182,22 @@ def _fields(record: ShardedRecord) -> dict[str, Any]:
 
 
 def rollups_fold() -> int:
-    """Move what ingest appended into the roll-ups by hour and day; returns how many deltas. One folder works at a time."""
+    """Move appended deltas into the roll-ups by hour and day; return their number. Only one process folds at a time."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [FOLD_LOCK])
         if not cursor.fetchone()[0]:
             return 0
-        cursor.execute("DELETE FROM token_hour_delta")  # its trigger adds what goes to the roll-ups
+        cursor.execute("DELETE FROM token_hour_delta")  # its trigger adds the deleted rows to the roll-ups
         return cursor.rowcount
 
 
 def requests_of(
     ranges: Sequence[tuple[str, Interval]], names: Sequence[TokenName], epochs: EpochFilter, priced: str, most: int
 ) -> list[dict[str, Any]]:
-    """The first requests that used a priced class, in order of time, each with its details (`metering.records.DETAILS`) and
-    beside the sum and the number of all of them.
+    """Return the first requests that used a priced class, by time, with details, and the sum and number of all.
 
-    `ranges`: of which source from when to when. The events of each are read by its bounds (OFFSET 0): joined, all of the
-    ledger would be.
+    `ranges`: source with interval. The events of each range are read separately (OFFSET 0): a join would read the whole
+    ledger.
     """
     token_class, context = class_and_context(priced)
     prompts, usage = parse_context(context) if context else Context(0, None), BY_CLASS[token_class]
@@ -228,7 +228,7 @@ def requests_of(
         parts += sharded_requests(servers, ranges, sources, epochs, usage, (prompts.first, prompts.last), most)
     if not left:
         return _first_of(parts, most)
-    from billing.usage.archive.reading import archived_requests  # which reads sums of files
+    from billing.usage.archive.reading import archived_requests  # it imports readers of Parquet files
 
     dimensions = dimension_names(name.number for name in names).values()
     parts += archived_requests(ranges, dimensions, epochs, usage, (prompts.first, prompts.last), most)
@@ -236,7 +236,7 @@ def requests_of(
 
 
 def _first_of(parts: Sequence[list[dict[str, Any]]], most: int) -> list[dict[str, Any]]:
-    """The first of several lists of requests, beside the sum and the number of the requests of all."""
+    """Merge lists of requests: return the first ones, with the sum and the number of the requests of all lists."""
     firsts = [part[0] for part in parts if part]
     of_all, number = sum((row["usage_of_all"] for row in firsts), Decimal(0)), sum(row["number"] for row in firsts)
     rows = sorted((row for part in parts for row in part), key=lambda row: (row["time"], row["source"], row["id"]))[:most]

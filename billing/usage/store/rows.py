@@ -1,7 +1,7 @@
-"""PURE: token records as rows of the ledger: as arguments of `token_take`, and as what a stored row says.
+"""PURE: token records as rows of the ledger: arguments of `token_take`, and content of a stored row.
 
-Counts are stored in 32 bits each, those of output and reasoning in 16. A record that has a larger one keeps all five in
-`rest`, with -1 in their places; the view `token_event` gives the same 64-bit counts for both.
+Counts are stored in 32 bits each, those of output and reasoning in 16. A record with a larger count keeps all five in
+`rest`, with -1 in their columns; the view `token_event` gives the same 64-bit counts for both.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,20 +17,21 @@ from metering.token_keys import is_masked
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 _UUID, _TIMESTAMPTZ, _INTEGER, _TEXT = 2950, 1184, 23, 25
-"""Types of PostgreSQL by their numbers, which never change."""
+"""Type OIDs of PostgreSQL, which never change."""
 _UUID_LENGTH: Final = pack(">i", 16)
 
 
 def is_narrow(records: Iterable[TokenUsage]) -> bool:
-    """Whether every count fits its column; only input and output need to be looked at, which contain the others."""
+    """Return True if every count fits its column; input and output are checked, which include the others."""
     return all(record.input_tokens <= LARGEST_INT and record.output_tokens <= LARGEST_SHORT for record in records)
 
 
 def narrow_columns(
     keys: Collection[bytes], records: Sequence[TokenUsage], dimensions: Sequence[int], timeline: str
 ) -> list[bytes]:
-    """Arguments of `token_take`: a column each as PostgreSQL reads an array in binary, all counts narrow; and the timeline
-    on which the numbers of the dimensions hold.
+    """Return the arguments of `token_take`: one binary PostgreSQL array per column, with narrow counts, and the timeline.
+
+    The numbers of the dimensions are valid on that timeline only.
     """
     number = len(records)
     counts = zip(*(record.counts for record in records), strict=True)
@@ -47,12 +48,12 @@ def narrow_columns(
 
 @lru_cache(maxsize=1024)
 def _head(kind: int, number: int) -> bytes:
-    """What an array of so many values begins with: one dimension, no NULL, its type and length, counted from 1."""
+    """Return the header of a binary array: one dimension, no NULL, type, length, and lower bound 1."""
     return pack(">iiIii", 1, 0, kind, number, 1)
 
 
 def _integers(kind: int, code: str, column: Sequence[int]) -> bytes:
-    """Each value behind its length."""
+    """Return a binary array of integers, each preceded by its length."""
     number = len(column)
     parts = [calcsize(f">{code}")] * (2 * number)
     parts[1::2] = column
@@ -72,9 +73,9 @@ class _Rest(msgspec.Struct):
 
 
 def content_of_row(row: Sequence[Any], dimension: Dimension, *, dated: bool) -> Content:
-    """The content that a stored row has, as `TokenUsage.content` gives it: (time, rest, 5 counts).
+    """Return the content of a stored row in the form of `TokenUsage.content`: (time, rest, 5 counts).
 
-    The time is what PostgreSQL sends: microseconds since 2000 in 8 bytes.
+    The time is as PostgreSQL sends it: microseconds since 2000 in 8 bytes.
     """
     time, rest, *counts = row
     kept = msgspec.json.decode(rest, type=_Rest) if rest else _Rest()

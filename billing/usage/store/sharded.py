@@ -1,9 +1,9 @@
-"""Token records that ClickHouse keeps, and which of them count: PostgreSQL says it, in the transaction that adds them up.
+"""Token records in ClickHouse; PostgreSQL decides which of them count, in the transaction that adds their sums.
 
-A record is in one shard by its key. Of a shard one transaction writes at a time, by a lock of PostgreSQL: it makes sure that
-its keys are still new; notes its batch as open, on a connection of its own; inserts the rows, for which most replicas have
-to answer; and commits, with what they add to each hour, that the batch is open no longer. A batch whose writer ended before
-that stays open, so its rows count for nobody whenever they arrive, and the sender repeats its report.
+A record is in one shard by its key. One transaction at a time writes to a shard, under an advisory lock of PostgreSQL: it
+checks that its keys are still new; notes its batch as open, on a separate connection; inserts the rows, acknowledged by a
+majority of the replicas; and commits the sums of each hour together with the closing of the batch. A batch whose writer
+died before that stays open, so its rows never count even if they arrive later, and the sender repeats its report.
 """
 
 import os
@@ -24,9 +24,9 @@ from metering.token_keys import masked_id
 
 SHARD_LOCK: Final = 0x53484152
 AT_ONCE: Final = 4_000
-"""Keys of one statement."""
+"""Keys per statement."""
 BEYOND: Final = 1_000_000
-"""Numbers that are left out after a restore: a writer of before may still be at work."""
+"""Batch numbers skipped after a restore: a writer from before may still be active."""
 COUNTS: Final = ", ".join(TOKEN_COUNTS)
 TABLES: Final = {
     "token_key": ("key FixedString(16), batch UInt64, time Int64", "key, batch", 256),
@@ -36,7 +36,7 @@ TABLES: Final = {
         "time, key, batch", 8192,
     ),
 }  # fmt: skip
-"""Of each shard: columns, order, rows of a mark. Keys find where a record is, which its time then does."""
+"""Tables of each shard: columns, sort order, index granularity. Keys give a record's time, which locates its row."""
 STATE: Final = """SELECT s.number, s.batch, s.incarnation,
         coalesce((SELECT array_agg(o.batch || '-' || o.last ORDER BY o.batch) FROM token_open_batch o
                   WHERE o.shard = s.number AND o.batch <= s.batch), '{}')
@@ -44,7 +44,7 @@ STATE: Final = """SELECT s.number, s.batch, s.incarnation,
 INCARNATION: Final = """SELECT concat_ws('/', system_identifier, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), d.oid,
         'token_shard'::regclass::oid)
     FROM pg_control_system(), pg_database d WHERE d.datname = current_database()"""
-"""Of the server, its timeline, the database and the table: a promotion or a restore makes at least one of them another."""
+"""SQL of server, timeline, database and table identity: a promotion or a restore changes at least one of them."""
 NEXT_BATCH: Final = """SELECT 1 + greatest(batch, (SELECT max(last) FROM token_open_batch WHERE shard = number))
     FROM token_shard WHERE number = %s"""
 DURABLY: Final = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
@@ -52,7 +52,7 @@ _beside = local()
 
 
 class Shard(NamedTuple):
-    """Which rows of a shard count, as the transaction at hand sees it."""
+    """State of a shard in the current transaction: the batches whose rows count."""
 
     number: int
     batch: int
@@ -61,7 +61,7 @@ class Shard(NamedTuple):
 
     @property
     def counted(self) -> str:
-        """As a condition for ClickHouse."""
+        """Return the ClickHouse condition of rows that count."""
         ranges = [tuple(map(int, item.split("-"))) for item in self.open]
         single = [first for first, last in ranges if first == last]
         without = f" AND batch NOT IN ({literals(single)})" if single else ""
@@ -83,7 +83,7 @@ def shards_state(servers: Servers) -> list[Shard]:
 
 
 def tables_make(servers: Servers) -> None:
-    """The tables of every replica, where they are missing.  Raises StoreAwayError."""
+    """Create the missing tables of every replica.  Raises StoreAwayError."""
     for number, replicas in enumerate(servers.shards):
         for replica in replicas:
             for statement in _tables(servers.database, number, replica):
@@ -91,9 +91,9 @@ def tables_make(servers: Servers) -> None:
 
 
 def shards_begin(number: int) -> bool:
-    """From the end of this transaction on ClickHouse takes token records, and PostgreSQL none; gives whether that is new.
+    """Make ClickHouse store token records after this transaction, and PostgreSQL none; return True if that is new.
 
-    `ingest_lock_exclusive` was called before.  Raises StoreAwayError for another number of shards than there are.
+    `ingest_lock_exclusive` was called before.  Raises StoreAwayError if the number of shards differs from the stored one.
     """
     known = len(rows_read(STATE, {}))
     if known not in (0, number):
@@ -105,7 +105,7 @@ def shards_begin(number: int) -> bool:
 
 
 def replicas_state(servers: Servers) -> list[tuple[int, str, str]]:
-    """(shard, replica, what it has): its records, open batches included, or why it does not answer."""
+    """Return (shard, replica, state): its number of records, open batches included, or the error of its request."""
     found = []
     for number, replicas in enumerate(servers.shards):
         for replica in replicas:
@@ -128,17 +128,17 @@ def _tables(database: str, shard: int, replica: str) -> list[str]:
 
 
 def batches_now(servers: Servers) -> dict[int, int]:
-    """The last batch of each shard: who looks keys up after this finds all records up to it."""
+    """Return the last batch of each shard: a later look-up of keys finds all records up to it."""
     return {shard.number: shard.batch for shard in shards_state(servers)}
 
 
 def sharded_write(
     servers: Servers, columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int, seen: Mapping[int, int]
 ) -> None:
-    """Write these rows, which count once the transaction of the caller is committed; `seen`: the last batch of each shard
-    before their keys were looked up, which are looked up again where there is another one.
+    """Insert these rows, which count once the caller's transaction is committed.
 
-    Raises UniqueViolation where somebody else brought one of the keys meanwhile, StoreAwayError.
+    `seen`: the last batch of each shard before their keys were looked up; if it has changed, keys are looked up again.
+    Raises UniqueViolation if another writer inserted one of the keys meanwhile, StoreAwayError.
     """
     place = shards_of(columns.keys[rows], len(servers.shards))
     parts = [(int(number), rows[place == number]) for number in np.unique(place)]
@@ -176,7 +176,7 @@ def _insert(servers: Servers, shard: int, table: str, rows: bytes) -> StoreAwayE
 
 
 def _open(shard: int) -> int:
-    """Note the next batch of a shard as open, durably; only with the lock of the shard."""
+    """Store the next batch of a shard as open, durably; the caller holds the lock of the shard."""
     batch = _next_batch(shard)
     _beside_run("INSERT INTO token_open_batch (shard, batch, last) VALUES (%s, %s, %s)", [shard, batch, batch])
     return batch
@@ -189,8 +189,9 @@ def _next_batch(shard: int) -> int:
 
 
 def _begin_anew(servers: Servers, numbers: Sequence[int]) -> None:
-    """After a restore or a promotion a shard may have rows of which this database knows nothing: they count for nobody, and
-    their numbers are not used again.
+    """Exclude unknown rows of these shards after a restore or a promotion, and skip their batch numbers.
+
+    The shards may then have rows that this database does not know; they never count.
     """
     with connection.cursor() as cursor:
         cursor.execute(INCARNATION)
@@ -208,7 +209,7 @@ def _begin_anew(servers: Servers, numbers: Sequence[int]) -> None:
 
 
 class _Beside:
-    """A connection that ends with its thread, and that a forked process does not have."""
+    """Connection that ends with its thread, and that a forked process does not share."""
 
     def __init__(self) -> None:
         self.own, self._process = connection.copy(), os.getpid()
@@ -219,7 +220,7 @@ class _Beside:
 
 
 def _beside_run(statement: str, parameters: Sequence[Any]) -> None:
-    """A statement that is committed at once, whatever becomes of the transaction of the caller."""
+    """Execute a statement and commit at once, independent of the caller's transaction."""
     if not hasattr(_beside, "connection"):
         _beside.connection = _Beside()
     own: BaseDatabaseWrapper = _beside.connection.own
@@ -231,15 +232,15 @@ def _beside_run(statement: str, parameters: Sequence[Any]) -> None:
 
 
 def beside_close() -> None:
-    """End the connection of this thread that commits at once."""
+    """Close this thread's separate connection."""
     _beside.__dict__.clear()
 
 
-os.register_at_fork(after_in_child=lambda: _beside.__dict__.clear())  # of the thread that forked
+os.register_at_fork(after_in_child=lambda: _beside.__dict__.clear())  # connection of the forking thread
 
 
 def shards_of(keys: Any, number: int) -> Numbers:
-    """The shard of each of (n, 16) bytes: by the second half, since the first ones of ids in order of time are alike."""
+    """Return the shard of each key in (n, 16) bytes: by its second half: first halves of time-ordered ids are alike."""
     found: Numbers = (keys[:, 8:].copy().view(">u8").ravel().astype(np.uint64) % np.uint64(number)).astype(np.int64)
     return found
 
@@ -276,7 +277,7 @@ def _entry_rows(columns: TokenColumns, rows: Rows, dimensions: Identities, batch
 
 
 def _length(number: int) -> bytes:
-    """As ClickHouse writes the length of a text: 7 bits a byte, the lowest first."""
+    """Encode the length of a text for ClickHouse: 7 bits a byte, the lowest first."""
     octets = bytearray()
     while number >= 0x80:
         octets.append(number & 0x7F | 0x80)
@@ -294,7 +295,7 @@ class _Place(NamedTuple):
 
 
 def sharded_places(servers: Servers, keys: Sequence[bytes]) -> dict[bytes, _Place]:
-    """Where the records of these keys are, as far as they count."""
+    """Return the places of the records of these keys that count."""
     by_shard: dict[int, list[bytes]] = {}
     for key in keys:
         by_shard.setdefault(int.from_bytes(key[8:], "big") % len(servers.shards), []).append(key)
@@ -320,7 +321,7 @@ def cut(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
 
 
 class ShardedRecord(NamedTuple):
-    """A record as it is kept; `time` in microseconds since 2000, `rest` empty or JSON with attributes."""
+    """Stored record; `time` in microseconds since 2000, `rest` empty or JSON with attributes."""
 
     key: bytes
     time: int
@@ -332,7 +333,7 @@ class ShardedRecord(NamedTuple):
 
     @property
     def attributes(self) -> str | None:
-        """As JSON, None where there are none."""
+        """Return the attributes as JSON, None without any."""
         return self.rest.removeprefix(BEFORE_ATTRIBUTES)[:-1] if self.rest else None
 
 
@@ -368,5 +369,5 @@ def _entries_asked(servers: Servers, shard: int, places: Sequence[tuple[int, byt
 
 
 def identity_of(record: ShardedRecord, source: str) -> str:
-    """The id of a record, which is not stored where its key tells it."""
+    """Return the id of a record, which is stored only if its key does not give it."""
     return record.identity or masked_id(source, record.key)

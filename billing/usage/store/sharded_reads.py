@@ -1,4 +1,4 @@
-"""Token records that ClickHouse keeps, read by their time: sums, checksums, requests behind a line, and all of a month."""
+"""Reads of token records in ClickHouse by time: sums, checksums, requests behind a line, and all records of a month."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -18,11 +18,11 @@ from pricing.meters import MICROSECONDS_PER_HOUR
 
 SINCE_1970: Final = int((EARLIEST - EPOCH).total_seconds())
 HOUR: Final = f"intDiv(time, {MICROSECONDS_PER_HOUR}) * 3600 + {SINCE_1970}"
-"""In seconds since 1970."""
+"""SQL of the hour in seconds since 1970."""
 SORTED: Final = 4_000_000
-"""About how many records are sorted at a time."""
+"""Approximate number of records sorted at a time."""
 PARTS: Final = 40
-"""Stretches of time of one statement."""
+"""Intervals per statement."""
 SUMS: Final = ", ".join(f"sum(toDecimal128({name}, 0))" for name in TOKEN_COUNTS)
 
 
@@ -35,9 +35,9 @@ def sharded_sums(
     servers: Servers, ranges: Sequence[tuple[int, datetime, datetime]], epochs: EpochFilter,
     bounds: Sequence[Mapping[str, tuple[int, ...]]], dimensions: Collection[int] | None, *, of_buckets: bool,
 ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
-    """Of records of the ranges: piece, source, consumer, model, site, hour in seconds, bucket, requests and counts.
+    """Yield sums of records in ranges: piece, source, consumer, model, site, hour in seconds, bucket, requests and counts.
 
-    of_buckets: of the models with buckets in their piece, else of the others, whose bucket is -1.
+    of_buckets: True for models with buckets in their piece, False for the others, whose bucket is -1.
     """
     models = sorted({model for named in bounds for model in named})
     numbers = _numbers_of(models) if models else {}
@@ -83,7 +83,7 @@ def _sums_asked(servers: Servers, shard: Shard, parts: Sequence[tuple[str, str]]
 
 
 def sharded_hours(servers: Servers, window: Interval) -> str:
-    """What the records of a window add up to, as lines of HOURS_GIVEN."""
+    """Return the sums of a window's records by hour, dimension and epoch, as lines of HOURS_GIVEN."""
     select = f"{HOUR} AS hour, dimension, epoch, toInt64(count()), {SUMS}"
     found = _of_each(servers, select, _within(window, EpochFilter()), "GROUP BY hour, dimension, epoch")
     return "\n".join("\t".join(row) for row in found)
@@ -98,7 +98,7 @@ def _of_each(servers: Servers, select: str, where: str, more: str = "") -> list[
 
 
 def sharded_checksum(servers: Servers, window: Interval, before: int) -> list[int]:
-    """Of every record of the window that was known before a close: a sum of hashes, and how many they are."""
+    """Return a sum of hashes and the number of the window's records known before a close."""
     mixed = "toUInt64(0)"
     for column in ("reinterpretAsUInt64(substring(key, 1, 8))", "reinterpretAsUInt64(substring(key, 9, 8))", "time",
                    "dimension", *TOKEN_COUNTS):  # fmt: skip
@@ -108,7 +108,7 @@ def sharded_checksum(servers: Servers, window: Interval, before: int) -> list[in
 
 
 def sharded_number(servers: Servers, window: Interval, before: int) -> int:
-    """How many records of the window were known before a close."""
+    """Return the number of the window's records known before a close."""
     return sum(int(row[0]) for row in _of_each(servers, "count()", _within(window, EpochFilter(before))))
 
 
@@ -116,9 +116,9 @@ def sharded_requests(
     servers: Servers, ranges: Sequence[tuple[str, Interval]], names: Mapping[int, str], epochs: EpochFilter, usage: str,
     prompts: tuple[int, int | None], most: int,
 ) -> list[list[dict[str, Any]]]:  # fmt: skip
-    """The first requests of a line in each shard, as `records.requests_of` gives those of the ledger.
+    """Return the first requests of a line, one list per shard, in the form of `records.requests_of`.
 
-    `names`: the source of each dimension. `usage`: in SQL.
+    `names`: source by dimension. `usage`: SQL of the quantity.
     """
     sources: dict[str, list[int]] = {}
     for number, source in names.items():
@@ -139,7 +139,7 @@ def sharded_requests(
 def _requests_asked(
     servers: Servers, shard: Shard, usage: str, where: str, most: int
 ) -> tuple[list[str], list[list[str]]]:
-    """Sum and number of all, and the first of them: with every one of the time of the last, since time alone orders them."""
+    """Return sum and number of all requests, and the first ones, with all of the last one's time: time alone orders them."""
     rows = f"FROM {servers.database}.token_entry_{shard.number} WHERE {where} AND {shard.counted}"
     (head,) = servers.rows(shard.number, f"SELECT sum(toDecimal128({usage}, 0)), count() {rows}")
     if head[1] == "0":
@@ -162,10 +162,10 @@ def _requests(head: Sequence[str], rows: Iterable[Sequence[str]], names: Mapping
 
 
 def sharded_lines(servers: Servers, window: Interval, before: int) -> Iterator[str]:
-    """The records of a window that were known before a close, each as a line of RECORD: stretch by stretch of the window,
-    and in the order of their keys within a stretch and a shard, so that no server has to sort all of a large month at once.
+    """Return an iterator of a window's records known before a close, as lines of RECORD.
 
-    What counts is asked now, in the transaction at hand; any thread may take the lines.
+    They come interval by interval, sorted by key within an interval and a shard, so that no server has to sort a whole large
+    month. The counted batches are read now, in the current transaction; any thread may consume the lines.
     """
     state, stretches = shards_state(servers), _stretches(window, sharded_number(servers, window, before) // SORTED + 1)
     asked = [
@@ -177,13 +177,15 @@ def sharded_lines(servers: Servers, window: Interval, before: int) -> Iterator[s
 
 
 def _stretches(window: Interval, number: int) -> list[Interval]:
+    # intervals of equal length: records need not be spread evenly, SORTED is only an estimate
     length = (window.end - window.start) / number
     return window.cut(window.start + place * length for place in range(1, number))
 
 
 def lines_given(columns: Mapping[str, str]) -> str:
-    """Where PostgreSQL finds lines of a server that are handed in as one text: by the name of each column what it is in SQL,
-    with {} for its text. Each line is split once, below OFFSET 0.
+    """Return SQL of a table from a server's lines, passed as one text; `columns`: SQL by name, with {} for the text.
+
+    Each line is split once, below OFFSET 0.
     """
     values = ", ".join(f"{sql.format(f'l.v[{place}]')} AS {name}" for place, (name, sql) in enumerate(columns.items(), 1))
     split = "SELECT string_to_array(line, chr(9)) AS v FROM string_to_table(%s, chr(10)) AS line OFFSET 0"

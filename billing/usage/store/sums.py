@@ -1,4 +1,4 @@
-"""Tokens of stretches of time, summed exactly: of whole days and hours from the roll-ups, of the rest from the events."""
+"""Exact token sums of intervals: whole days and hours from the roll-ups, the rest from the records."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from metering.intervals import EPOCH, Interval
 from pricing.contexts import contexts_of, priced_class
 
 NO_BUCKET: Final = -1
-"""The bucket of a model that has none in its piece, where sums come from elsewhere."""
+"""Bucket of a model without buckets in its piece, in sums from ClickHouse and archives."""
 COUNTS = ("requests", *TOKEN_COUNTS)
 
 
 class TokenSums(msgspec.Struct, frozen=True, gc=False):
-    """Tokens of one consumer and model in one piece; by UTC hour and site where the grain distinguishes them."""
+    """Tokens of one consumer and model in one piece; by UTC hour and site if the grain has them."""
 
     piece: int
     source: str
@@ -42,7 +42,7 @@ class TokenSums(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def by_class(self) -> dict[str, int]:
-        """Disjoint classes: what prices are per, in the bucket of prompt lengths where the model has some."""
+        """Return tokens by disjoint priced class, in the bucket of prompt lengths if the model has buckets."""
         counts = {
             "input": self.input_tokens - self.cache_read_input_tokens - self.cache_creation_input_tokens,
             "cache_read": self.cache_read_input_tokens,
@@ -53,21 +53,21 @@ class TokenSums(msgspec.Struct, frozen=True, gc=False):
 
 
 Bounds = Mapping[str, tuple[int, ...]]
-"""Where the buckets of prompt lengths end, by model."""
+"""Upper bounds of the buckets of prompt lengths, by model."""
 
 
 Range = tuple[int, datetime, datetime]
-"""A stretch of time with the number of its piece."""
+"""Interval with the number of its piece."""
 
 
 def token_sums(
     pieces: Sequence[Interval], epochs: EpochFilter, bounds: Sequence[Bounds] = (), *, hourly: bool = False,
     dimensions: Collection[int] | None = None,
 ) -> Iterator[TokenSums]:  # fmt: skip
-    """Tokens per piece, source, consumer and model: whole days and hours from the roll-ups, cut hours from the events.
+    """Yield tokens per piece, source, consumer and model: whole days and hours from the roll-ups, cut hours from records.
 
-    `bounds`: of each piece; models that it names are summed per bucket of prompt lengths, from the events alone, since a
-    roll-up no longer knows how long a request was. `hourly`: per hour and site, too. `dimensions`: only of these names.
+    `bounds`: of each piece; models that it names are summed per bucket of prompt lengths, from records alone, since a
+    roll-up has no lengths of requests. `hourly`: per hour and site, too. `dimensions`: only of these names.
     """
     if not pieces or (dimensions is not None and not dimensions):
         return
@@ -98,7 +98,7 @@ def _with_archived(
     rows: Iterable[tuple[Any, ...]], left: Sequence[ArchivedMonth], ranges: Sequence[Range], epochs: EpochFilter,
     bounds: Sequence[Bounds], grain: "_Grain", dimensions: Collection[int] | None, *, of_buckets: bool,
 ) -> Iterable[tuple[Any, ...]]:  # fmt: skip
-    """The rows with what ClickHouse has of the same ranges, and the archive, where months that left are among them."""
+    """Return the rows merged with ClickHouse's and archived records of the same ranges."""
     servers = token_servers()
     if not ranges or not (left or servers):
         return rows
@@ -125,7 +125,7 @@ def _hour(seconds: int | None) -> datetime | None:
 
 
 BUCKETED = "unnest(%(bucket_i)s::int[], %(bucket_model)s::text[], %(bucket_firsts)s::text[]) AS c (i, model, firsts)"
-"""The models that are priced in buckets, each with its piece and the first length of every bucket but the first."""
+"""SQL of models priced in buckets, each with its piece and the first length of every bucket but the first."""
 WITHOUT_BUCKETS: Final = f"WHERE NOT EXISTS (SELECT 1 FROM {BUCKETED} WHERE c.i = s.i AND c.model = d.model)"
 IN_BUCKETS: Final = f"JOIN {BUCKETED} ON c.i = s.i AND c.model = d.model"
 BUCKET: Final = "width_bucket(s.input_tokens, string_to_array(c.firsts, ',')::bigint[])"
@@ -133,22 +133,23 @@ BUCKET: Final = "width_bucket(s.input_tokens, string_to_array(c.firsts, ',')::bi
 
 @dataclass(frozen=True, slots=True)
 class _Grain:
-    """What sums distinguish beside piece, source, consumer and model, and whether only some names are read."""
+    """Grain of sums beyond piece, source, consumer and model, and the filters of their rows."""
 
     hourly: bool
     of_some: bool
     without_archived: bool = False
 
     def source(self, table: str, instant: str, requests: str, prefix: str, ranges: Sequence[Range]) -> str:
-        """Rows of the ranges, each with its hour in seconds where these are distinguished."""
+        """Return SQL of the ranges' rows, each with its hour in seconds if the grain is hourly."""
         hour = f"extract(epoch FROM date_trunc('hour', t.{instant}, 'UTC'))::bigint AS hour, " if self.hourly else ""
         some = "t.dimension = ANY(%(dimensions)s::int[])" if self.of_some else "TRUE"
         some += f" AND {IN_LEDGER}" if self.without_archived and table == "token_event" else ""
         return token_source(table, instant, requests, prefix, ranges, more=hour, condition=some)
 
     def statement(self, rows: str, condition: str, bucket: str = "") -> str:
-        """Piece, names, counts, hour and site, then the number of the bucket; without one the rows are summed before the
-        names are looked up.
+        """Return SQL of piece, names, counts, hour and site, then the bucket.
+
+        Without a bucket, rows are summed before the names are looked up.
         """
         if not bucket:
             by = "u.i, u.dimension" + ", u.hour" * self.hourly
@@ -163,14 +164,14 @@ class _Grain:
 
 
 def whole_days(hours: Iterable[Range]) -> tuple[list[Range], list[Range]]:
-    """Ranges of whole hours as whole UTC days, and what is left of days."""
+    """Split ranges of whole hours into whole UTC days, and the remaining hours."""
     return _whole(hours, this_day, next_day)
 
 
 def _whole(
     ranges: Iterable[Range], floor: Callable[[datetime], datetime], ceiling: Callable[[datetime], datetime]
 ) -> tuple[list[Range], list[Range]]:
-    """Of each range the part between two bounds of a grid, and what lies before and behind it."""
+    """Split each range into the part between two bounds of a grid, and the parts before and after."""
     inside: list[Range] = []
     outside: list[Range] = []
     for index, start, end in ranges:
@@ -182,7 +183,7 @@ def _whole(
 
 
 def bucketed(bounds: Sequence[Bounds]) -> dict[str, Any]:
-    """The parameters of BUCKETED."""
+    """Return the SQL parameters of BUCKETED."""
     rows = [(index, model, ends) for index, named in enumerate(bounds) for model, ends in sorted(named.items())]
     return {
         "bucket_i": [index for index, _, _ in rows], "bucket_model": [model for _, model, _ in rows],
@@ -195,14 +196,14 @@ def _sums(table: str, cast: str = "") -> str:
 
 
 FEW: Final = 24
-"""Up to how many ranges are read one by one, each by its index, so that what lies between them is not read at all."""
+"""Largest number of ranges read one by one, each by its index, so that rows between them are not read."""
 
 
 def token_source(
     table: str, instant: str, requests: str, prefix: str, ranges: Sequence[Range], *, more: str = "",
     condition: str = "TRUE",
 ) -> str:  # fmt: skip
-    """Rows of the ranges that fulfil a condition, each with the number of its piece; `more` columns before the counts."""
+    """Return SQL of the ranges' rows that meet a condition, with the piece's number; `more`: columns before the counts."""
     names = ", ".join(f"t.{name}" for name in TOKEN_COUNTS)
     columns = f"t.dimension, {more}{requests} AS requests, {names}"
     known = f"t.epoch >= %(first)s AND t.epoch < %(before)s AND {condition}"
@@ -216,8 +217,9 @@ def token_source(
 
 
 def _source_by_bisection(table: str, instant: str, prefix: str, columns: str, known: str) -> str:
-    """The range of a row is found by bisection of the starts rather than by a join: the table is read once, in order, by as
-    many workers as the database allows, however many pieces there are.
+    """Return SQL that finds the range of a row by bisection of the starts rather than by a join.
+
+    The table is read once, in order, by as many workers as the database allows, regardless of the number of pieces.
     """
     return f"""SELECT (%({prefix}_i)s::int[])[t.w] AS i, {columns}
         FROM (SELECT t.*, width_bucket(t.{instant}, %({prefix}_lo)s::timestamptz[]) AS w FROM {table} t
@@ -226,7 +228,7 @@ def _source_by_bisection(table: str, instant: str, prefix: str, columns: str, kn
 
 
 def ranged(prefix: str, ranges: Iterable[Range]) -> dict[str, Any]:
-    """Ranges that do not overlap, by their start; where there are none, one that holds nothing."""
+    """Return SQL parameters of non-overlapping ranges, by start; without ranges, of one empty range."""
     ordered = sorted(ranges, key=lambda item: item[1]) or [(0, EPOCH, EPOCH)]
     numbers, starts, ends = (list(column) for column in zip(*ordered, strict=True))
     return {

@@ -1,4 +1,4 @@
-"""Tags of token records: sets under a number, and how many values of a tag a day has."""
+"""Tags of token records: numbered sets, and the number of distinct values of a tag per day."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -11,7 +11,7 @@ from django.db import connection
 TAG_LOCK: Final = 0x54414753
 Tags = Mapping[str, str | None]
 TagValue = tuple[str, str, date, str]
-"""Source, key, day of UTC, value."""
+"""Source, key, UTC day, value."""
 
 _json = msgspec.json.Encoder(order="deterministic").encode
 KNOWN: Final = """SELECT v.source, v.key, v.day, v.value FROM token_tag_value v
@@ -24,9 +24,9 @@ COUNTED: Final = """SELECT v.source, v.key, v.day, count(*) FROM token_tag_value
 
 
 def values_kept(seen: Iterable[TagValue], limits: Mapping[tuple[str, str], int]) -> set[TagValue]:
-    """Which of these values are among the first of their day, up to the limit of (source, key); new ones are noted.
+    """Return those values that are among the first of their day, up to the limit of (source, key); store new ones.
 
-    In the transaction of the caller, one writer of new values at a time.
+    Runs in the caller's transaction; one writer of new values at a time.
     """
     wanted = sorted(set(seen))
     kept = _known(wanted)
@@ -60,7 +60,7 @@ def _known(wanted: Sequence[TagValue]) -> set[TagValue]:
 
 
 def tag_sets_put(sets: Iterable[Tags]) -> dict[bytes, int]:
-    """Numbers of these sets by `tag_set_digest`, made now where they are new."""
+    """Return the numbers of these sets by `tag_set_digest`; new sets are inserted."""
     wanted = {tag_set_digest(tags): _json(tags).decode() for tags in sets}
     with connection.cursor() as cursor:
         digests = sorted(wanted)

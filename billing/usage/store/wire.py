@@ -1,7 +1,7 @@
-"""A few token records in one statement, over libpq itself.
+"""Write of a few token records in one statement, through libpq directly.
 
-For a single record, adapting as many arguments was measured to cost three times what storing it costs. Nothing stays with
-the session: the next statement may meet another one behind a pooler.
+For a single record, adapting its arguments was measured to cost three times what storing it costs. No session state is
+used: behind a pooler, the next statement may run in another session.
 """
 
 from collections.abc import Sequence
@@ -18,27 +18,27 @@ ARGUMENTS: Final = 11
 STATEMENT: Final = f"SELECT token_take({', '.join(f'${number}' for number in range(1, ARGUMENTS + 1))})".encode()
 FORMATS: Final = [pq.Format.BINARY] * ARGUMENTS
 LOOK_SECONDS: Final = 1.0
-"""How often psycopg looks at a connection on which nothing happens."""
+"""Interval at which psycopg checks an idle connection."""
 
 
 def bare_connection() -> psycopg.Connection[Any]:
-    """The connection of this thread, as psycopg has it."""
+    """Return the psycopg connection of this thread."""
     connection.ensure_connection()
     return connection.connection
 
 
 def token_take(arguments: Sequence[bytes]) -> str:
-    """Write the records; gives the keys that were known, in hex with commas between.
+    """Write the records; return the keys that were known (hex, comma-separated).
 
-    `arguments`: as `token_rows.narrow_columns` gives them. Outside of a transaction it is one by itself. Raises what psycopg
-    does; OperationalError without a state where the connection was lost.
+    `arguments`: from `rows.narrow_columns`. Outside a transaction the statement is one by itself. Raises errors of
+    psycopg; OperationalError without a state if the connection was lost.
     """
     wire = bare_connection().pgconn
     return _known(wire, wire.exec_params(STATEMENT, arguments, param_formats=FORMATS))
 
 
 async def token_take_async(wire: pq.abc.PGconn, arguments: Sequence[bytes]) -> str:
-    """The same on a connection that nobody else uses meanwhile; the event loop goes on while the database writes."""
+    """Write the records on a connection that no other code uses meanwhile; the event loop runs on during the write."""
     wire.send_query_params(STATEMENT, arguments, param_formats=FORMATS)
     *_, result = await wait_async(execute(wire), wire.socket, LOOK_SECONDS)
     return _known(wire, result)
