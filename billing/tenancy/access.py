@@ -1,6 +1,6 @@
-"""Who may do and see what: roles, the rights they give, and the one question every page and endpoint asks.
+"""Access rights: roles, the rights they give, and the one check that every page and endpoint uses.
 
-A role is held for all teams or for one team; held for a group it reaches every team below it. Nothing else decides:
+A role is held for all teams or for one team; held for a group it includes every team below. No other setting gives rights:
 `is_staff` only admits to Django's admin, a superuser has every right.
 """
 
@@ -19,7 +19,7 @@ from billing.tenancy.models import Membership, Team
 
 
 class Right(StrEnum):
-    """What somebody may do. The first three are held for teams, the others for the whole installation."""
+    """Rights of a person. The first three are held for teams, the others for the whole installation."""
 
     READ = "read"  # usage, charges and documents
     BUDGET = "budget"  # thresholds and recipients of budgets; held for all teams: new budgets
@@ -52,8 +52,9 @@ BELOW = """WITH RECURSIVE below AS (
 
 
 def same_person(one: str, other: str) -> bool:
-    """Whether two actors are one person: names that differ in case, width or blanks, accounts of one mail address, a token
-    and its owner. The database decides (`suanpan_same_person`), by the function that its guards use.
+    """Return True if two actors are one person, as the database decides (`suanpan_same_person`, used by its guards).
+
+    One person: names that differ in case, width or blanks, accounts with one mail address, a token and its owner.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT suanpan_same_person(%s, %s)", [one, other])
@@ -61,7 +62,7 @@ def same_person(one: str, other: str) -> bool:
 
 
 def same_persons(one: str, others: Iterable[str]) -> set[str]:
-    """Those of `others` who are the same person as `one`, asked in one statement."""
+    """Return those of `others` who are the same person as `one`, in one statement."""
     names = [name for name in {*others} if name]
     if not names:
         return set()
@@ -71,7 +72,7 @@ def same_persons(one: str, others: Iterable[str]) -> set[str]:
 
 
 def account_named(name: str) -> str:
-    """The account that a name means, however it is spelt; a name that is no account's, without blanks around it."""
+    """Return the account's name for any spelling of it; a name without an account is returned stripped."""
     plain = " ".join(normalize("NFKC", name).split())
     if User.objects.filter(username=name).exists():
         return name
@@ -81,21 +82,21 @@ def account_named(name: str) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """The rights of one person: everywhere, and by primary key of a team."""
+    """Rights of one person: everywhere, and by primary key of a team."""
 
     everywhere: frozenset[Right] = frozenset()
     by_team: Mapping[int, frozenset[Right]] = field(default_factory=dict)
 
     def may(self, right: Right, team: Team | None = None) -> bool:
-        """Whether the right is held everywhere or, if asked for a team, for that team."""
+        """Return True if the right is held everywhere or, with a team given, for that team."""
         return right in self.everywhere or (team is not None and right in self.by_team.get(team.pk, frozenset()))
 
     def somewhere(self, right: Right) -> bool:
-        """Whether the right is held for any team at all."""
+        """Return True if the right is held for at least one team."""
         return right in self.everywhere or any(right in rights for rights in self.by_team.values())
 
     def teams(self, right: Right = Right.READ) -> QuerySet[Team]:
-        """The teams, groups left out, for which the right is held."""
+        """Return the teams, without groups, for which the right is held."""
         teams = Team.objects.filter(is_group=False)
         if right in self.everywhere:
             return teams
@@ -103,7 +104,7 @@ class Access:
 
     @property
     def budget_teams(self) -> QuerySet[Team]:
-        """The teams and groups whose budgets somebody decides."""
+        """Return the teams and groups whose budgets the person may change."""
         teams = Team.objects.all()
         if Right.BUDGET in self.everywhere:
             return teams
@@ -111,12 +112,12 @@ class Access:
 
     @cached_property
     def granted(self) -> dict[str, bool]:
-        """Every right by its name, for templates: whether it is held everywhere."""
+        """Return for each right, by name, True if it is held everywhere; for templates."""
         return {right.value: right in self.everywhere for right in Right}
 
 
 def access_of(user: AbstractBaseUser | AnonymousUser | Any) -> Access:
-    """The rights of a person, read once per request: they stay on the user object that the request made."""
+    """Return the rights of a person, read once per request: they are cached on the request's user object."""
     known: Access | None = getattr(user, "_suanpan_access", None)
     if known is None:
         known = _read(user) if isinstance(user, User) and user.is_active else Access()
@@ -132,7 +133,7 @@ def team_and_below(team_id: int) -> QuerySet[Team]:
 
 
 def teams_visible_to(user: AbstractBaseUser | AnonymousUser | Any) -> QuerySet[Team]:
-    """The teams whose usage and documents somebody may see."""
+    """Return the teams whose usage and documents a person may see."""
     return access_of(user).teams(Right.READ)
 
 
@@ -144,6 +145,7 @@ def _read(user: User) -> Access:
     for role, team in Membership.objects.filter(user=user).values_list("role", "team_id"):
         (everywhere if team is None else of_roots.setdefault(team, set())).update(RIGHTS[role])
     by_team: dict[int, set[Right]] = {}
+    # a role of a group reaches its teams, but gives rights of teams only
     if of_roots:
         with connection.cursor() as cursor:
             cursor.execute(BELOW, [list(of_roots)])

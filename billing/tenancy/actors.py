@@ -1,4 +1,4 @@
-"""Who acts: made here for pages, the API, tokens and commands alike; roles, four eyes and the audit log ask nothing else."""
+"""Actors of pages, the API, tokens and commands, used alike by roles, the four-eyes rule and the audit log."""
 
 import getpass
 import os
@@ -19,17 +19,17 @@ RIGHT_OF_SCOPE: Final[Mapping[str, Right]] = {
     "usage:read": Right.READ, "prices:read": Right.READ, "invoices:read": Right.READ, "budgets:read": Right.READ,
     "prices:write": Right.EDIT_PRICES, "prices:approve": Right.APPROVE,
 }  # fmt: skip
-"""What a signed-in person needs for what a token needs the scope for; the other scopes are of tokens only."""
+"""Right that a signed-in person needs in place of a token's scope; the other scopes are for tokens only."""
 RIGHT_OF_OWNER: Final[Mapping[str, Right]] = {
     **RIGHT_OF_SCOPE, "usage:correct": Right.OPERATE, "journal:acknowledge": Right.CLOSE, "disputes:write": Right.DISPUTE,
     "people:provision": Right.MANAGE_PEOPLE,
 }  # fmt: skip
-"""What the owner of a token needs for each of its scopes, today as on the day on which it was made; none to report usage."""
+"""Right that a token's owner needs for each scope, at creation and at each use; reporting usage needs none."""
 DECIDES: Final = "prices:approve"
 
 
 class Channel(StrEnum):
-    """By which way somebody acts."""
+    """Channel through which an actor acts."""
 
     PORTAL = "portal"
     API = "api"  # with the session of a browser
@@ -39,7 +39,7 @@ class Channel(StrEnum):
 
 
 class Strength(StrEnum):
-    """What proves who acts: what a session was opened with or, at a command, a token of their own."""
+    """Strength of the proof of identity: how the session was opened or, at a command, a token of the account."""
 
     PASSWORD = "password"  # noqa: S105  # the word, no secret
     SECOND_FACTOR = "second factor"
@@ -48,11 +48,11 @@ class Strength(StrEnum):
 
 
 class Actor(str):
-    """The name that history keeps, and who and what is behind it.
+    """Name stored in history, with the account, token and session behind it.
 
-    account: of the person, or of the token's owner; None for a token of nobody and for a command without an account.
-    strength: None where nothing but a name says who it is.  person: the identifier at the identity provider, where the
-    session came through it.  system_account: of the operating system, at commands.
+    account: of the person, or of the token's owner; None for a token without owner and for a command without an account.
+    strength: None if only a name identifies the actor.  person: identifier at the identity provider, if the session came
+    through it.  system_account: of the operating system, at commands.
     """
 
     account: User | None
@@ -76,13 +76,13 @@ class Actor(str):
         return Access() if self.account is None else access_of(self.account)
 
     def may(self, right: Right, team: Team | None = None) -> bool:
-        """Whether a person has the right; a token has scopes, and no right of its owner."""
+        """Return True if a person has the right; a token has scopes, and no right of its owner."""
         return self.token is None and self.access.may(right, team)
 
     def has(self, scope: str) -> bool:
-        """Whether a token has the scope, or a person the right that belongs to it.
+        """Return True if a token has the scope, or a person the corresponding right.
 
-        A token does nothing that its owner may not do any more; one that decides was made by its owner in person.
+        A token cannot do what its owner may no longer do; a token that approves must have been made by its owner in person.
         """
         if self.token is None:
             return scope in RIGHT_OF_SCOPE and self.access.somewhere(RIGHT_OF_SCOPE[scope])
@@ -91,7 +91,7 @@ class Actor(str):
         return self.account is None or scope not in RIGHT_OF_OWNER or self.access.somewhere(RIGHT_OF_OWNER[scope])
 
     def teams(self) -> QuerySet[Team] | None:
-        """The teams that a token, its owner or a person is confined to; None where they see all, groups included."""
+        """Return the teams to which the actor is confined; None without limit, groups included."""
         confined = team_and_below(self.token.team_id) if self.token and self.token.team_id else None
         if (self.token and self.account is None) or self.access.may(Right.READ):
             return confined
@@ -100,12 +100,12 @@ class Actor(str):
 
     @property
     def source(self) -> str:
-        """The one source that a token may report for; empty: any."""
+        """Return the one source that a token may report for; "" for any."""
         return self.token.source if self.token else ""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the audit log keeps beside the name."""
+        """Return the facts that the audit log stores beside the name."""
         found = {
             "channel": self.channel, "account": self.account and self.account.pk, "token": self.token and self.token.pk,
             "session": self.strength, "person": self.person, "system_account": self.system_account,
@@ -114,7 +114,7 @@ class Actor(str):
 
 
 def actor_of(request: HttpRequest | Any) -> Actor:
-    """Who sends a request, with a session or (in the API) with a token; read once per request."""
+    """Return the sender of a request, with a session or (in the API) with a token; read once per request."""
     holder: Any = request
     known: Actor | None = getattr(holder, "_suanpan_actor", None)
     if known is None:
@@ -125,7 +125,7 @@ def actor_of(request: HttpRequest | Any) -> Actor:
 
 
 def actor_of_session(request: HttpRequest, user: Any) -> Actor:
-    """Somebody who signs in or out, or changes a password: strong only as far as they are signed in already."""
+    """Return a person who signs in or out, or changes a password; with a strength only if already signed in."""
     channel = Channel.API if request.path.startswith("/api/") else Channel.PORTAL
     if not isinstance(user, User) or user != getattr(request, "user", user):
         return Actor(user.get_username(), channel, account=user if isinstance(user, User) else None)
@@ -136,7 +136,7 @@ def actor_of_session(request: HttpRequest, user: Any) -> Actor:
 
 
 def actor_of_provider(person: str) -> Actor:
-    """The identity provider, which changes roles and ends sessions of one of its people."""
+    """Return the identity provider as an actor, which changes roles and ends sessions of one of its people."""
     return Actor("identity provider", Channel.PROVIDER, person=person)
 
 
@@ -145,14 +145,14 @@ def actor_of_token(token: ApiToken) -> Actor:
 
 
 def made_by_owner(token: ApiToken) -> bool:
-    """Whether its owner made it in person, signed in or with such a token at a command. The audit log says who made it."""
+    """Return True if the token's owner made it in person, signed in or with such a token, as the audit log states."""
     made = AuditEntry.objects.filter(action="api_token_create", subject=token.name, detail__id=token.pk)
     known = made.filter(detail__acting__account=token.owner_id, detail__acting__has_key="session")
     return token.owner_id is not None and known.exists()
 
 
 def actor_kept(name: str, facts: Mapping[str, Any] | None) -> "Actor | str":
-    """Who asked for what a worker does, with the `facts` of that moment; the name alone where none were kept."""
+    """Return the actor whose request a worker executes, from the `facts` of that moment; without facts the name alone."""
     if not facts:
         return name
     strength = facts.get("session")
@@ -164,9 +164,9 @@ def actor_kept(name: str, facts: Mapping[str, Any] | None) -> "Actor | str":
 
 
 def actor_at_command(name: str, shown: ApiToken | None = None) -> Actor:
-    """Who runs a command: the active account of that name, however it is spelt; without a name, the login name.
+    """Return the actor of a command: the active account of that name, in any spelling; without a name, the login name.
 
-    `shown`: a token that proves it, if it is of that account and made by it in person.
+    `shown`: a token that proves the identity, if it belongs to that account and was made by it in person.
     """
     login = _login_name()
     if not name:

@@ -1,4 +1,4 @@
-"""People and the teams they may see; everything that daily users need is in the portal."""
+"""Administration of people and the teams they may see; daily work is in the portal."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class MembershipInline(TabularInline):
     hide_title = True
 
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """The roles, in the words of the portal."""
+        """Return the form field with the portal's names of roles."""
         return super().formfield_for_choice_field(db_field, request, **{**kwargs, "choices": list(ROLE.items())})
 
 
@@ -46,14 +46,14 @@ class PersonAdmin(UserAdmin, ModelAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:
-        """An account keeps its name: history refers to it. Nobody becomes a superuser here; one may be made none."""
+        """Return the fields that are read-only: names, to which history refers, and superuser status except to remove it."""
         kept = ["username"] if obj else []
         if obj is None or not obj.is_superuser or obj.pk == request.user.pk:
             kept.append("is_superuser")
         return [*super().get_readonly_fields(request, obj), *kept]
 
     def save_model(self, request: HttpRequest, obj: User, form: "ModelForm[User]", change: bool) -> None:
-        """An account that is switched off here loses its sessions and tokens as everywhere."""
+        """Save an account; one that is deactivated here loses its sessions and tokens, as everywhere."""
         super().save_model(request, obj, form, change)
         if not change and obj.has_usable_password():
             first_password_note(obj)
@@ -62,7 +62,7 @@ class PersonAdmin(UserAdmin, ModelAdmin):
 
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
-        """Set a password, which is a first one where it is somebody else's."""
+        """Set a password, which is a first one if it is set for another account."""
         before = self.get_object(request, unquote(id))
         response: HttpResponse = super().user_change_password(request, id, form_url)
         person = self.get_object(request, unquote(id))
@@ -75,7 +75,7 @@ class PersonAdmin(UserAdmin, ModelAdmin):
 
 
 class SecondFactorAdmin(ModelAdmin):
-    """Seen, and deleted for whoever lost theirs; its secret is sealed, so nobody writes one by hand."""
+    """Second factors, deletable for people who lost theirs; the secret is encrypted, so none is entered by hand."""
 
     list_display = ("user", "type", "created_at", "last_used_at")
     list_filter = ("type",)
@@ -89,7 +89,7 @@ class SecondFactorAdmin(ModelAdmin):
 
 
 class ProviderAccountAdmin(ModelAdmin):
-    """Which account of the identity provider signs in to which account here."""
+    """Links from accounts of the identity provider to local accounts."""
 
     list_display = ("user", "uid", "provider")
     list_filter = ("provider",)
@@ -99,7 +99,7 @@ class ProviderAccountAdmin(ModelAdmin):
 
 
 for model in (User, Group, EmailAddress, SocialApp, SocialToken, Authenticator, SocialAccount):
-    admin.site.unregister(model)  # groups give no right here, providers are settings; the others are registered as ours
+    admin.site.unregister(model)  # groups give no right here, providers come from settings; the others are registered below
 admin.site.register(User, PersonAdmin)
 admin.site.register(Authenticator, SecondFactorAdmin)
 admin.site.register(SocialAccount, ProviderAccountAdmin)

@@ -1,4 +1,4 @@
-"""The administration: what is rare. It opens to staff and to the role `admin`; times are those of the installation."""
+"""Administration site for rare changes, open to staff and the role `admin`; times are in the installation's zone."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -31,7 +31,7 @@ TABLES: Final = {
     "TokenCostSheet": (_("load test of a model"), _("load tests of models")),
     "EfficiencyPolicy": (_("efficiency policy"), _("efficiency policies")),
 }
-"""One of each table, and many."""
+"""Singular and plural name of each table."""
 FIELDS: Final = {
     "name": _("Name"), "user": _("Account"), "team": _("Team"), "role": _("Role"), "type": _("Type"),
     "provider": _("Provider"), "uid": _("Identifier there"), "extra_data": _("What the provider says"),
@@ -52,20 +52,20 @@ FIELDS: Final = {
     "unrewarded": _("Teams without a reward"), "gather_short": _("Short jobs are judged together"),
     "neutral_pool": _("Rewards are paid by penalties: the sum is 0"),
 }  # fmt: skip
-"""What a field is called, the same in every table."""
+"""Display name of each field, the same in every table."""
 
 
 class Administration(UnfoldAdminSite):
-    """Django's, as `admin.site`."""
+    """Django's admin, installed as `admin.site`."""
 
     index_title = _("Administration")
 
     def has_permission(self, request: HttpRequest) -> bool:
-        """Whether somebody may open it; what they find there each table asks by itself."""
+        """Return True if the user may open the administration; each table checks its own permissions."""
         return request.user.is_active and (request.user.is_staff or access_of(request.user).may(Right.MANAGE_PEOPLE))
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Callable[..., Any]:
-        """A view whose times are read and written in the zone of the installation."""
+        """Wrap a view so that its times are read and written in the zone of the installation."""
         inner = super().admin_view(view, cacheable)
 
         def in_zone(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -77,10 +77,10 @@ class Administration(UnfoldAdminSite):
 
 
 def words_given(site: AdminSite) -> None:
-    """Call parts, tables and fields of the administration as here.
+    """Set the display names of apps, tables and fields of the administration.
 
-    Most tables are not ours, and a name in a model would be a migration: Django keeps what was declared for those, so that
-    what is set afterwards makes none.
+    Most tables belong to other apps, and a name in their models would need a migration. Django keeps the declared names for
+    migrations, so that names set afterwards create none.
     """
     for table, shown in site._registry.items():
         apps.get_app_config(table._meta.app_label).verbose_name = PARTS[table._meta.app_label]

@@ -1,6 +1,6 @@
-"""Where heads of the audit log are kept outside of the installation: a file, syslog, a webhook, or an object store.
+"""Places outside the installation for anchors of the audit log: a file, syslog, a webhook, or an object store.
 
-Each place takes one line of JSON; file and object store also give back all that they have. No Django here.
+Each place takes one line of JSON; file and object store can also be read back. No Django here.
 
     file:///var/log/suanpan/anchors.jsonl       one line each, only ever appended, 0600
     syslog://host:514, syslog+tcp://host:601    RFC 5424, facility 13 (log audit)
@@ -26,24 +26,24 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class PlaceError(ValueError):
-    """An address that names no place; the text never repeats the address, which may hold a secret."""
+    """Error of an address that names no place; the text never repeats the address, which may contain a secret."""
 
 
 class AnchorPlace(Protocol):
-    """Takes anchors, and gives back those that it has."""
+    """Place that stores anchors, and returns stored ones if it can be read."""
 
     name: str
-    """For people: never a password, query or path of a webhook."""
+    """Display name: never a password, query or path of a webhook."""
 
     def keep(self, text: str, *, ordinal: int, now: datetime) -> None:
-        """Store one line.  Raises OSError, or what the client of the place raises."""
+        """Store one line.  Raises OSError, or errors of the place's client."""
 
     def kept(self) -> Iterator[str]:
-        """Every line that is there.  Raises PlaceError where this place cannot be read."""
+        """Yield every stored line.  Raises PlaceError if this place cannot be read."""
 
 
 class FilePlace:
-    """A file of lines, on another machine's disk or on one that only grows (`chattr +a`)."""
+    """File of lines, on another machine's disk or on an append-only one (`chattr +a`)."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, f"file {path}"
@@ -62,7 +62,7 @@ class FilePlace:
 
 
 class SyslogPlace:
-    """A server of syslog; over UDP nobody says whether a message arrived."""
+    """Syslog server; over UDP the arrival of a message is not confirmed."""
 
     def __init__(self, host: str, port: int, *, tcp: bool) -> None:
         self.host, self.port, self.tcp, self.name = host, port, tcp, f"syslog {host}:{port}"
@@ -82,7 +82,7 @@ class SyslogPlace:
 
 
 class WebhookPlace:
-    """An address that takes a POST; any answer of 2xx counts."""
+    """URL that takes a POST; any 2xx response counts as success."""
 
     def __init__(self, url: str, host: str) -> None:
         self.url, self.name = url, f"webhook {host}"
@@ -99,7 +99,7 @@ class WebhookPlace:
 
 
 class ObjectPlace:
-    """A bucket of S3 with object lock: what is there is not overwritten or deleted until its day, by nobody."""
+    """Bucket of S3 with object lock: no one can overwrite or delete an object before its retention date."""
 
     def __init__(self, bucket: str, prefix: str, options: dict[str, str]) -> None:
         self.bucket, self.prefix, self.name = bucket, prefix, f"s3 {bucket}/{prefix}"
@@ -124,7 +124,7 @@ class ObjectPlace:
         )  # fmt: skip
 
     def kept(self) -> Iterator[str]:
-        """Every version: one that was written over a locked one hides it and removes nothing."""
+        """Yield every version: a version written over a locked one hides it and removes nothing."""
         client = self._client()
         pages = client.get_paginator("list_object_versions").paginate(Bucket=self.bucket, Prefix=self.prefix)
         for version in (found for page in pages for found in page.get("Versions", ())):
@@ -133,7 +133,7 @@ class ObjectPlace:
 
 
 def anchor_place(address: str) -> AnchorPlace:
-    """The place of an address.  Raises PlaceError.
+    """Return the place of an address.  Raises PlaceError.
 
     >>> anchor_place("syslog+tcp://logs.example.com").name
     'syslog logs.example.com:601'

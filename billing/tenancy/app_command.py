@@ -1,4 +1,4 @@
-"""What every command shares: exit statuses, JSON, one-line errors, progress on a terminal."""
+"""Common parts of commands: exit statuses, JSON, one-line errors, progress on a terminal."""
 
 import json
 import os
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=as_text).encode
 
 
 class VisibleOutput(OutputWrapper):
-    """Prints names of anybody without their effect on a terminal: each character that cannot be printed as its escape."""
+    """Output that escapes unprintable characters, so that reported names cannot control a terminal."""
 
     def write(  # type: ignore[override]  # OutputWrapper itself returns nothing, unlike the text file that it is
         self, msg: str = "", style_func: Any = None, ending: str | None = None
@@ -46,14 +46,14 @@ SHARED: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
 
 
 class AppCommand(BaseCommand):
-    """A command whose `run` returns its exit status: 0 done, 2 bad input, 3 a person must decide."""
+    """Command whose `run` returns its exit status: 0 done, 2 bad input, 3 a person must decide."""
 
     requires_system_checks: list[str] = []
     run: Callable[..., int]
-    """Do the work with the options of the command by name; returns the exit status. Every command brings its own."""
+    """Method of each command that does the work with its options by name and returns the exit status."""
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        """Usage errors exit with 2 and one line."""
+        """Return a parser whose usage errors exit with 2 and one line."""
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.error = fail  # type: ignore[method-assign]  # argparse has no other way to set it on a parser made elsewhere
         for action in parser._actions:
@@ -63,13 +63,13 @@ class AppCommand(BaseCommand):
         return parser
 
     def take(self, parser: ArgumentParser, *names: str) -> None:
-        """Add options that several commands have, in this order."""
+        """Add options that several commands share, in this order."""
         for name in names:
             flag, rules = SHARED[name]
             parser.add_argument(flag, **rules)
 
     def execute(self, *args: Any, **options: Any) -> Any:
-        """Whatever is printed passes `VisibleOutput`."""
+        """Execute the command with stdout and stderr wrapped by `VisibleOutput`."""
         for name, standard in (("stdout", self.stdout), ("stderr", self.stderr)):
             out: Any = options.pop(name, None) or standard._out
             setattr(self, name, VisibleOutput(out))
@@ -93,35 +93,35 @@ class AppCommand(BaseCommand):
             sys.exit(status)
 
     def say(self, text: str = "") -> None:
-        """One line for people, on stdout, at once also into a pipe; a line break that is in a name does not end it."""
+        """Print one line on stdout, flushed also into a pipe; a line break in a name does not end it."""
         self.stdout.write(visible(text))
         self.stdout.flush()
 
     def progress(self) -> ProgressCallback:
-        """A listener that writes a line to stderr where that is a terminal; programs that read it hear only refusals."""
+        """Return a callback that writes progress to stderr if that is a terminal, else one that does nothing."""
         if not self.stderr.isatty():
             return no_progress
         return throttled(lambda step, done, total: self.stderr.write(progress_text(step, done, total)))
 
     def print_json(self, value: object) -> None:
-        """One JSON document on stdout; decimals keep their digits."""
+        """Print one JSON document on stdout; decimals keep their digits."""
         text = msgspec.json.format(_encode(value), indent=2).decode()
         self.stdout.write("".join([letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1]
                                    for letter in text]))  # fmt: skip
 
 
 def number_of(number: int, word: str) -> str:
-    """``1 invoice``, ``2 invoices``."""
+    """Format a number with its noun: ``1 invoice``, ``2 invoices``."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def amount_text(amount: Decimal | None) -> str | None:
-    """An amount or a price in JSON: a decimal string with the digits it has, which no reader takes for a float."""
+    """Format an amount or a price for JSON: a decimal string with its digits, which no reader takes for a float."""
     return None if amount is None else format(amount, "f")
 
 
 def _refuse_broken_text(options: dict[str, Any]) -> None:
-    """What the shell gave and is not UTF-8 arrives with lone surrogates, which no database keeps."""
+    """Fail on options that are not UTF-8: they arrive with lone surrogates, which no database stores."""
     for name, value in options.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and not text.isascii() and text != text.encode(errors="ignore").decode():
@@ -129,18 +129,17 @@ def _refuse_broken_text(options: dict[str, Any]) -> None:
 
 
 def fail(message: str) -> NoReturn:
-    """Bad usage or bad input: one line on stderr, status 2."""
+    """Exit for bad usage or bad input: one line on stderr, status 2."""
     line = visible(" ".join(str(message).split()))
     print(f"error: {line}", file=sys.stderr)  # noqa: T201
     sys.exit(BAD_INPUT)
 
 
 def operator(given: str | None, *rights: Right, needed: bool = True) -> Actor:
-    """Who runs a command: the active account that `--by` or SUANPAN_OPERATOR names, with one of the rights.
+    """Return the actor of a command: the active account named by `--by` or SUANPAN_OPERATOR, with one of the rights.
 
-    A name proves nothing; a token of that account in SUANPAN_TOKEN does, and the audit log says so.
-
-    Without a name, a command for which no account is `needed` runs as the login name.
+    A name proves nothing; a token of that account in SUANPAN_TOKEN does, and the audit log records it.
+    Without a name, a command that needs no account (`needed`) runs as the login name.
     """
     name = os.environ.get("SUANPAN_OPERATOR", "") if given is None else given
     if given is not None and (len(name) > MAX_ACTOR or not name.isprintable() or not name.strip()):
@@ -167,7 +166,7 @@ def _shown() -> ApiToken | None:
 
 
 def approver(given: str | None, *rights: Right) -> Actor:
-    """Who approves: an operator that shows in SUANPAN_TOKEN an API token of its own, which it made in person."""
+    """Return the actor who approves: an operator with an own API token in SUANPAN_TOKEN, made in person."""
     actor = operator(given)
     if actor.strength is None:
         fail(f"SUANPAN_TOKEN: must be an API token of {actor}, made in person on the page 'My tokens' or with such a token")
@@ -176,7 +175,7 @@ def approver(given: str | None, *rights: Right) -> Actor:
 
 
 class ProgressBar:
-    """A bar on a terminal, nothing elsewhere; called with how much more is done. It ends when all is, or on `close`."""
+    """Progress bar on a terminal, without effect elsewhere; called with each increment, ends at the total or on `close`."""
 
     def __init__(self, total: int | None, text: str) -> None:
         self._bar: Any = None
@@ -199,12 +198,12 @@ class ProgressBar:
                 self.close()
 
     def close(self) -> None:
-        """Leave the terminal to others."""
+        """Stop the bar and release the terminal."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
 
 def progress(total: int | None, text: str) -> ProgressBar:
-    """A bar of `total` steps, or of an unknown number."""
+    """Return a bar of `total` steps, or of an unknown number."""
     return ProgressBar(total, text)

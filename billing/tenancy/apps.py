@@ -7,14 +7,14 @@ from django.db import DatabaseError, connection, connections
 from django.db.models.signals import post_migrate, pre_migrate
 
 LOCK_SECONDS = 10
-"""How long a migration waits for a lock: whoever comes after it waits too."""
+"""Seconds that a migration waits for a lock: later transactions queue behind it."""
 
 
 class TenancyConfig(AppConfig):
     name = "billing.tenancy"
 
     def ready(self) -> None:
-        """Watch for databases that no release made, and bound how long a migration keeps others waiting."""
+        """Register the check of the database's release, the bounded lock waits of migrations, and the check of its role."""
         pre_migrate.connect(refuse_older_schema, sender=self)
         pre_migrate.connect(locks_bounded, sender=self)
         post_migrate.connect(locks_unbounded, sender=self)
@@ -31,7 +31,7 @@ def refuse_older_schema(*, using: str, **_: Any) -> None:
 
 
 def role_is_restricted(**_: Any) -> list[checks.CheckMessage]:
-    """`check --deploy` says where the application could change what is stored, because it works with the owner's role."""
+    """Return warnings of `check --deploy` if the role of the application could change stored evidence unseen."""
     from billing.tenancy.database_roles import current_excess
 
     try:
@@ -43,12 +43,12 @@ def role_is_restricted(**_: Any) -> list[checks.CheckMessage]:
 
 
 def locks_bounded(*, using: str, **_: Any) -> None:
-    """A migration that does not get a lock in time ends and is run again; else ingest would queue behind it."""
+    """Set a lock timeout for migrations, which then end and are run again; else ingest would queue behind them."""
     with connections[using].cursor() as cursor:
         cursor.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'")
 
 
 def locks_unbounded(*, using: str, **_: Any) -> None:
-    """The connection waits again as it did before."""
+    """Reset the lock timeout of the connection."""
     with connections[using].cursor() as cursor:
         cursor.execute("RESET lock_timeout")

@@ -1,6 +1,6 @@
-"""The audit log: every change to money, prices and ownership, by whom.
+"""Audit log of every change to money, prices and ownership, with its actor.
 
-The database says when an entry came, and takes its actor from the session, for which it is set here (`sql/stamp.sql`).
+The database sets the time of an entry, and takes its actor from the session, where it is set here (`sql/stamp.sql`).
 """
 
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ ENTRY: Final = """WITH session AS MATERIALIZED (SELECT set_config('suanpan.actor
 
 
 def audit_record(*, actor: str, action: str, subject: str, detail: dict[str, Any] | None = None) -> None:
-    """Append one entry, in the transaction of the change itself; `acting` in its detail says who is behind the name.
+    """Append one entry, in the transaction of the change itself; `acting` in its detail identifies the actor.
 
-    `request_id` names the request that it belongs to, where there was one.
+    `request_id` names the request that it belongs to, if any.
     """
     entry: list[Any] = [str(actor[:200]), str(action), str(subject[:300]), Jsonb(_detail(actor, detail or {}))]
     with connection.cursor() as cursor:
@@ -29,7 +29,7 @@ def audit_record(*, actor: str, action: str, subject: str, detail: dict[str, Any
 
 
 def export_record(*, actor: str, what: str, detail: dict[str, Any] | None = None) -> None:
-    """Note that somebody took data away: a file, an archive, the rows of an export."""
+    """Record an export: a file, an archive, the rows of an export."""
     audit_record(actor=actor, action="export", subject=what, detail=detail)
 
 

@@ -1,6 +1,6 @@
-"""The head of the audit log, sent to the places of AUDIT_ANCHOR daily and after each close.
+"""Anchors: the head of the audit log, sent to the places of AUDIT_ANCHOR daily and after each close.
 
-Who owns the database can rewrite the whole chain. An anchor that was kept elsewhere still says what its head was.
+The owner of the database can rewrite the whole chain. An anchor stored elsewhere still proves its former head.
 """
 
 import json
@@ -26,11 +26,12 @@ logger = logging.getLogger(__name__)
 
 
 def anchors_send(*, now: datetime) -> int:
-    """Send the head to every place for which it is time; returns how many took it. A failure is logged and retried."""
+    """Send the head to every place that is due; return how many accepted it. A failure is logged and retried."""
     return sum(_send(address, now) for address in settings.AUDIT_ANCHOR)
 
 
 def _send(address: str, now: datetime) -> bool:
+    # locked per place: two workers never send to one place at once
     place = anchor_place(address)
     AnchorDelivery.objects.get_or_create(address_sha256=_key(address), defaults={"place": place.name})
     with transaction.atomic():
@@ -52,9 +53,9 @@ def _send(address: str, now: datetime) -> bool:
 
 
 def _is_due(state: AnchorDelivery, now: datetime) -> bool:
-    """A failed one after 1, 4, 16, then every 60 minutes; else daily, and once a month was closed since.
+    """Return True if a place is due: after failures in 1, 4, 16, then 60 minutes; else daily, and after a close.
 
-    A time in the future was written by nobody of ours, and stops nothing.
+    A time in the future is not one that this code wrote, and delays nothing.
     """
     if state.failures and state.tried_at is not None:
         return now >= state.tried_at + timedelta(minutes=min(4 ** min(state.failures - 1, 3), LONGEST_PAUSE_MINUTES))
@@ -64,7 +65,7 @@ def _is_due(state: AnchorDelivery, now: datetime) -> bool:
 
 
 def anchor_text(head: AuditLink, now: datetime) -> str:
-    """One line of JSON."""
+    """Return the anchor of a head as one line of JSON."""
     setup = BillingSetup.objects.first()
     anchor = {
         "schema": SCHEMA, "installation": settings.PORTAL_URL or (setup.issuer if setup else ""),
@@ -74,7 +75,7 @@ def anchor_text(head: AuditLink, now: datetime) -> str:
 
 
 def anchors_read(where: str) -> list[Anchor]:
-    """Every anchor kept at an address, or in a file of which other lines are passed over.  Raises PlaceError, OSError."""
+    """Return every anchor stored at an address or in a file, ignoring other lines.  Raises PlaceError, OSError."""
     place: AnchorPlace = anchor_place(where) if "://" in where else FilePlace(Path(where))
     return sorted(set(_anchors(place.kept())))
 
@@ -82,6 +83,7 @@ def anchors_read(where: str) -> list[Anchor]:
 def _anchors(lines: Iterable[str]) -> Iterator[Anchor]:
     for line in lines:
         try:
+            # syslog puts its own header before the JSON
             found = json.loads(line[line.index("{") :])
             if found["schema"] == SCHEMA:
                 yield int(found["sequence"]), str(found["hash"])
@@ -90,11 +92,11 @@ def _anchors(lines: Iterable[str]) -> Iterator[Anchor]:
 
 
 def anchor_states() -> list[AnchorDelivery | None]:
-    """What is known of the delivery to each place of AUDIT_ANCHOR; None where nothing was tried yet."""
+    """Return the delivery state of each place of AUDIT_ANCHOR; None before the first attempt."""
     known = {state.address_sha256: state for state in AnchorDelivery.objects.all()}
     return [known.get(_key(address)) for address in settings.AUDIT_ANCHOR]
 
 
 def _key(address: str) -> str:
-    """An address may hold a secret, so that the database knows its hash only."""
+    """Return the hash of an address, which may contain a secret; the database stores only the hash."""
     return sha256(address.encode()).hexdigest()

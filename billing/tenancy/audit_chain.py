@@ -1,6 +1,6 @@
-"""Proof of the audit log: every link follows from the one before it, every entry is as it was when it was linked.
+"""Proof of the audit log: every link follows from the one before it, every entry is unchanged since it was linked.
 
-Plain SQL on a connection that is handed in, so that a living database and a restored one are proven alike.
+Plain SQL on a given connection, so that a live database and a restored one are proven alike.
 """
 
 import json
@@ -25,7 +25,7 @@ WHERE l.entry_id IS NULL ORDER BY e.id LIMIT %s"""
 
 @dataclass
 class ChainProof:
-    """How far the chain reaches and what is wrong with it; `ordinal` 0 is an empty log."""
+    """Result of a proof: the last link, its faults and the number of anchors; `ordinal` 0 is an empty log."""
 
     ordinal: int = 0
     digest: str = ""
@@ -34,7 +34,7 @@ class ChainProof:
 
 
 def audit_chain_prove(ledger: Connection[Any], anchors: Iterable[Anchor] = ()) -> ChainProof:
-    """Recompute the whole chain; with anchors noted earlier, also that the links at them are the same still."""
+    """Recompute the whole chain and return its proof; given anchors, also check that their links are unchanged."""
     proof = ChainProof()
     noted = sorted(set(anchors))
     wanted, found = {ordinal for ordinal, _ in noted}, dict[int, str]()
@@ -54,7 +54,7 @@ def audit_chain_prove(ledger: Connection[Any], anchors: Iterable[Anchor] = ()) -
 
 
 def _first_difference(noted: list[Anchor], found: dict[int, str]) -> list[str]:
-    """The first link that is not what an anchor says. What was changed is at or before it, after the last that agrees."""
+    """Return the first link that differs from its anchor. The change is at or before it, after the last link that agrees."""
     differs = [anchor for anchor in noted if found.get(anchor[0], "") != anchor[1]]
     if not differs:
         return []

@@ -1,4 +1,4 @@
-"""When the last backup was taken and proven, as the audit log notes it."""
+"""Times of the last backups and their proofs, from the audit log."""
 
 from datetime import datetime
 
@@ -8,5 +8,5 @@ from billing.tenancy.models import AuditEntry
 
 
 def last_backups() -> dict[str, datetime]:
-    """When each of `backup_take` and `backup_prove` was noted last; nothing for what never was."""
+    """Return the last time of each of `backup_take` and `backup_prove`; absent if never recorded."""
     return dict(AuditEntry.objects.filter(action__startswith="backup_").values_list("action").annotate(Max("at")))

@@ -1,6 +1,6 @@
-"""PURE: the organisation of a team in time: cost centres, department, legal entity and parent, each from an instant on.
+"""PURE: dated organisation of a team: cost centres, department, legal entity and parent, each from an instant on.
 
-Usage is posted to the cost centre of its own time, and a document is of the legal entity of its month.
+Usage is posted to the cost centre of its own time, and a document belongs to the legal entity of its month.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from metering.intervals import Interval, union
 
 ORGANISATION: Final = ("department", "legal_entity", "parent")
-"""What else of a team may have dates; `Team.dated_organisation` has the list of each that has more than one value."""
+"""Other dated facts of a team; `Team.dated_organisation` lists the values of each fact with more than one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class DatedTexts:
 
     @classmethod
     def stated(cls, listed: Iterable[Mapping[str, Any]]) -> Self:
-        """Those of a list of `value` and `valid_from` (an RFC 3339 text or null), as teams and documents have it."""
+        """Return the texts of a list of `value` and `valid_from` (RFC 3339 text or null), as in teams and documents."""
         found = [
             (datetime.fromisoformat(item["valid_from"]) if item["valid_from"] else None, item["value"]) for item in listed
         ]
         return cls(tuple(sorted(found, key=lambda entry: (entry[0] is not None, entry[0]))))
 
     def at(self, instant: datetime) -> str:
-        """Return the text at an instant; "" where there is none."""
+        """Return the text at an instant; "" if there is none."""
         value = ""
         for valid_from, entry in self.entries:
             if valid_from is not None and valid_from > instant:
@@ -39,11 +39,11 @@ class DatedTexts:
         return value
 
     def changes(self) -> list[datetime]:
-        """The instants from which an entry holds."""
+        """Return the instants at which entries begin."""
         return [valid_from for valid_from, _ in self.entries if valid_from is not None]
 
     def pieces(self, window: Interval) -> list[tuple[Interval, str]]:
-        """Cut the window where the text changes, each piece with its own; equal neighbours are one piece."""
+        """Cut the window at changes of the text and return each piece with its text; equal neighbours are one piece."""
         found: list[tuple[Interval, str]] = []
         for piece in window.cut(self.changes()):
             value = self.at(piece.start)
@@ -56,17 +56,17 @@ class DatedTexts:
 
 @dataclass(frozen=True, slots=True)
 class CostCenters(DatedTexts):
-    """The cost centres of a team."""
+    """Cost centres of a team."""
 
     @classmethod
     def of(cls, team: Any) -> Self:
-        """Those of a team: its dated list, else its one cost centre."""
+        """Return the cost centres of a team: its dated list, else its one cost centre."""
         return cls.stated(team.dated_cost_centers) if team.dated_cost_centers else cls(((None, team.cost_center),))
 
     def listed(self, windows: Iterable[Interval], zone: str) -> list[dict[str, str | None]]:
-        """Those of some windows as a document lists them, each from a local time of `zone` on; the first from always.
+        """Return a document's list of cost centres of some windows, each from a local time of `zone`; the first has none.
 
-        Empty where the windows have one cost centre.
+        Empty if the windows have one cost centre.
         """
         found: list[tuple[datetime, str]] = []
         for window in union(windows):
@@ -82,7 +82,7 @@ class CostCenters(DatedTexts):
 
 
 def organisation_of(team: Any, fact: str) -> DatedTexts:
-    """Return one of ORGANISATION of a team in time, its one value where it has no dates; `parent` as a code."""
+    """Return a dated fact of ORGANISATION of a team, or its one value if it has no dates; `parent` as a code."""
     if listed := team.dated_organisation.get(fact):
         return DatedTexts.stated(listed)
     plain = (team.parent.code if team.parent else "") if fact == "parent" else getattr(team, fact)

@@ -1,8 +1,8 @@
-"""Two roles of the database: the owner migrates, the application's role works and owns nothing (ADR 0030).
+"""Database roles: the owner migrates, the application's role works and owns nothing (ADR 0030).
 
-What the application may do to a table follows from the guards of that table, as they are in the database: who may never
-change a row has no right to. Tables whose guards decide row by row, and those without any, are named here; a table that
-is not is readable only, and a test says so.
+The application's rights to a table follow from the table's guards in the database: a table whose rows never change gives no
+right to change them. Tables whose guards decide row by row, and those without guards, are named here; any other table
+without guards is readable only, and a test reports it.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ CHANGING = frozenset({
     "invoices_operation", "rates_interruptionpolicy", "rating_ratingsnapshot", "rating_teamsnapshot",
     "tenancy_tagrule", "tenancy_firstpassword",
 })  # fmt: skip
-"""Tables without a guard: what is configured, computed, or kept for a while."""
+"""Tables without a guard: configuration, computed data, and temporary data."""
 UPDATED = {
     "approvals_proposal": ALL,
     "corrections_dispute": ALL,
@@ -65,9 +65,9 @@ UPDATED = {
     "token_shard": ("batch", "incarnation"),
     "usage_close": ("withdrawn_at",),
 }
-"""Tables that refuse by the state of a row: the columns that change in some state. None of their rows is ever deleted."""
+"""Tables that refuse by the state of a row, with the columns that change in some state. Their rows are never deleted."""
 KEPT = frozenset({"invoices_invoice", "rating_retroactivechange", "token_entry"})
-"""Tables whose columns a guard names, or none, and whose own guard refuses DELETE."""
+"""Tables with guards on some columns, or none, whose own guard refuses DELETE."""
 
 GUARDS = """
     SELECT c.relname,
@@ -100,7 +100,7 @@ EVIDENCE = frozenset({
     "rating_idleshare", "rating_poolcapacity", "rating_pooltime", "rating_tokenlayout", "tenancy_auditentry",
     "usage_close",
 })  # fmt: skip
-"""What closes wrote and documents state: the database refuses a change by the application, or it is found and named."""
+"""Tables written by closes and stated by documents: the database refuses or detects changes by the application."""
 GIVEN = frozenset({
     "approvals_proposal", "approvals_step", "closing_accrual", "closing_meterreading", "corrections_dispute",
     "corrections_disputeholdback", "corrections_disputestep", "invoices_documentevent", "invoices_journalexport",
@@ -113,14 +113,14 @@ GIVEN = frozenset({
     "usage_quarantinedrecord", "usage_servicetierrule", "usage_sharecorrection", "usage_sharedeclaration",
     "usage_tokenfile", "usage_unknownshare",
 })  # fmt: skip
-"""What was reported, declared, proposed or decided: the application adds rows, and those that are there stay."""
+"""Tables of reports, declarations, proposals and decisions: the application adds rows, and stored ones stay."""
 WORKING = CHANGING
-"""What is configured, computed, or kept for a while."""
+"""Tables of configuration, computed data, and temporary data."""
 
 
 @dataclass(frozen=True)
 class TableRights:
-    """What the application may do to a table beside reading it; `update` names columns, ALL or none."""
+    """Rights of the application to a table beyond reading; `update` has column names, ALL or NOTHING."""
 
     insert: bool
     update: tuple[str, ...]
@@ -141,7 +141,7 @@ UNKNOWN = TableRights(insert=False, update=NOTHING, delete=False)
 
 
 def table_rights(connection: BaseDatabaseWrapper) -> dict[str, TableRights | None]:
-    """The application's rights to every table of the database; None for a table that nobody has decided about."""
+    """Return the application's rights to every table of the database; None for a table without a rule."""
     with connection.cursor() as cursor:
         cursor.execute(GUARDS)
         return {name: _rights(name, *found) for name, *found in cursor.fetchall()}
@@ -162,10 +162,11 @@ def _rights(table: str, never_updated: bool, never_deleted: bool, changing: list
 
 
 def rights_grant(connection: BaseDatabaseWrapper, role: str) -> None:
-    """Give the role what it needs and take everything else; to be run by the owner, at any time, after each migration."""
+    """Grant the role its rights and revoke all others; run by the owner, at any time, after each migration."""
     named = Identifier(role)
     grants = [(rights or UNKNOWN).statement(table, role) for table, rights in table_rights(connection).items()]
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+        # two grants at once would fail with "tuple concurrently updated"
         cursor.execute("SELECT pg_advisory_xact_lock(1398032213)")
         for statement in (
             SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(named),
@@ -191,7 +192,7 @@ def _grants_on_views_and_parts(cursor: Any, role: Identifier) -> list[Composable
 
 
 def _database_belongs_to_us(connection: BaseDatabaseWrapper, role: Identifier) -> list[Composable]:
-    """Nobody else makes objects, temporary ones either: a temporary table hides the one of that name from the guards."""
+    """Return statements that let no other role create objects; a temporary table would hide its namesake from the guards."""
     database = Identifier(connection.settings_dict["NAME"])
     return [
         SQL("REVOKE CREATE, TEMPORARY ON DATABASE {} FROM PUBLIC, {}").format(database, role),
@@ -202,14 +203,14 @@ def _database_belongs_to_us(connection: BaseDatabaseWrapper, role: Identifier) -
 
 
 def role_excess(connection: BaseDatabaseWrapper, role: str) -> list[str]:
-    """What a role may do by which it could change what is stored unseen; empty for a role as it should be."""
+    """Return rights of a role with which it could change stored data unseen; empty for a correct role."""
     with connection.cursor() as cursor:
         cursor.execute(EXCESS, {"role": role})
         return [text for (text,) in cursor.fetchall()]
 
 
 def current_excess(connection: BaseDatabaseWrapper) -> list[str]:
-    """The same of the role that this process works with."""
+    """Return the excess rights of this process's role."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_user")
         role = cursor.fetchone()[0]
@@ -217,9 +218,9 @@ def current_excess(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def application_prepare(connection: BaseDatabaseWrapper) -> None:
-    """Make the role of DATABASE_URL where it is missing, and give it its rights; the connection is the owner's.
+    """Create the role of DATABASE_URL if it is missing, and grant its rights; the connection is the owner's.
 
-    Raises CommandError with what an administrator has to do.
+    Raises CommandError that states what an administrator has to do.
     """
     role = str(settings.DATABASES["default"]["USER"])
     with transaction.atomic(using=connection.alias):
@@ -234,7 +235,7 @@ def application_prepare(connection: BaseDatabaseWrapper) -> None:
 
 
 def application_exists(connection: BaseDatabaseWrapper) -> bool:
-    """Whether the server knows the role of DATABASE_URL."""
+    """Return True if the server has the role of DATABASE_URL."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [str(settings.DATABASES["default"]["USER"])])
         return cursor.fetchone() is not None
@@ -242,6 +243,7 @@ def application_exists(connection: BaseDatabaseWrapper) -> bool:
 
 def _role_make(connection: BaseDatabaseWrapper, role: str, password: str) -> None:
     with connection.cursor() as cursor:
+        # hashed here: a plain password in CREATE ROLE could end up in the server's log
         sealed = connection.connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
         try:
             cursor.execute(SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(Identifier(role), Literal(sealed)))
@@ -256,7 +258,7 @@ def _role_make(connection: BaseDatabaseWrapper, role: str, password: str) -> Non
 
 @contextmanager
 def as_owner(alias: str = "default") -> Iterator[BaseDatabaseWrapper]:
-    """Work with the role of DATABASE_OWNER_URL in this thread; without one, with the role that there is."""
+    """Switch this thread's connection to the role of DATABASE_OWNER_URL; without one, keep the current role."""
     connection = connections[alias]
     owner: dict[str, Any] | None = settings.DATABASE_OWNER
     before = connection.settings_dict

@@ -1,4 +1,4 @@
-"""What pages call roles."""
+"""Display names of roles."""
 
 from typing import Final
 

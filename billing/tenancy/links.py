@@ -1,4 +1,4 @@
-"""Addresses of pages in what leaves the installation: mails and alerts."""
+"""Links to portal pages in mails and alerts."""
 
 from typing import Any
 
@@ -7,5 +7,5 @@ from django.urls import reverse
 
 
 def portal_link(page: str, *args: Any) -> str:
-    """The whole address of a page of the portal by its name; empty where the address of the portal is not set."""
+    """Return the absolute URL of a portal page by its name; "" if the portal's address is not set."""
     return settings.PORTAL_URL.rstrip("/") + reverse(f"portal:{page}", args=args) if settings.PORTAL_URL else ""

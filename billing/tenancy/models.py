@@ -1,4 +1,4 @@
-"""Who is billed: the set-up of the installation, teams with their billing modes, and dated ownership of namespaces and
+"""Billing parties: the set-up of the installation, teams with their billing modes, and dated ownership of namespaces and
 consumers.
 """
 
@@ -11,18 +11,18 @@ from django.db.models.functions import Lower
 
 
 class ValidRange(Func):
-    """[valid_from, valid_until) as a range; a missing bound is unbounded."""
+    """SQL range [valid_from, valid_until); a missing bound is unbounded."""
 
     function = "TSTZRANGE"
     output_field = DateTimeRangeField()
 
 
 GATHER_CONSUMERS_ABOVE = 40
-"""The most consumers of a team in a month that have token lines of their own, where the set-up does not say."""
+"""Default number of consumers of a team in a month up to which each has token lines of its own."""
 
 
 class BillingSetup(models.Model):
-    """The one row that says how this installation bills."""
+    """Billing set-up of this installation, in one row."""
 
     class Review(models.TextChoices):
         NONE = "none", "drafts of a clean close are approved"
@@ -57,7 +57,7 @@ class BillingSetup(models.Model):
 
 
 class Team(models.Model):
-    """An invoiced team, or a group above teams (`is_group`), which owns nothing itself."""
+    """Invoiced team, or a group above teams (`is_group`), which owns nothing itself."""
 
     code = models.CharField(max_length=64, unique=True)
     name = models.CharField(max_length=200)
@@ -83,7 +83,7 @@ class Team(models.Model):
 
 
 class BillingMode(models.Model):
-    """From `from_month` on a team is shown what it would owe (shadow), or owes it (chargeback, also where none is set).
+    """Billing mode of a team from `from_month` on: shadow (the charge is only shown) or chargeback, also without any row.
 
     The month is that of the usage; once it is closed its mode never changes.
     """
@@ -106,7 +106,7 @@ class BillingMode(models.Model):
 
 
 def _one_owner_at_a_time(place: str, kind: str) -> list[models.BaseConstraint]:
-    """Of what a row names by two fields, at any instant; and a row ends after it starts."""
+    """Return constraints that two fields have one row at any instant, and that a row ends after it starts."""
     return [
         ExclusionConstraint(
             name=f"one_owner_of_a_{kind}_at_a_time",
@@ -124,7 +124,7 @@ def _one_owner_at_a_time(place: str, kind: str) -> list[models.BaseConstraint]:
 
 
 class NamespaceOwnership(models.Model):
-    """Pods of matching namespaces belong to `team` in [valid_from, valid_until); `platform`: paid by the platform."""
+    """Ownership of matching namespaces by `team` in [valid_from, valid_until); `platform`: paid by the platform."""
 
     team = models.ForeignKey(Team, on_delete=models.PROTECT)
     cluster = models.CharField(max_length=512)
@@ -138,7 +138,7 @@ class NamespaceOwnership(models.Model):
 
 
 class ConsumerOwnership(models.Model):
-    """Tokens of a gateway's consumer belong to `team` in [valid_from, valid_until)."""
+    """Ownership of a gateway's consumer by `team` in [valid_from, valid_until)."""
 
     team = models.ForeignKey(Team, on_delete=models.PROTECT)
     source = models.CharField(max_length=512)
@@ -151,10 +151,10 @@ class ConsumerOwnership(models.Model):
 
 
 class TagRule(models.Model):
-    """A tag that is kept of what a source of tokens, or a cluster, says; nothing else is.
+    """Allowed tag of a source of tokens or a cluster; other tags are not stored.
 
-    `origin`: where it is said: `tags.NAME` in the field `tags` of a record, `request_tags` or `metadata.NAME` in what a
-    gateway says of a request, `label.NAME` in the labels of an allocation.
+    `origin`: where the report has it: `tags.NAME` in the field `tags` of a record, `request_tags` or `metadata.NAME` in a
+    gateway's request data, `label.NAME` in the labels of an allocation.
     """
 
     source = models.CharField(max_length=512, blank=True)
@@ -169,9 +169,9 @@ class TagRule(models.Model):
 
 
 class Membership(models.Model):
-    """A role that a person holds: for one team, for a group and all teams below it, or (no team) for everything.
+    """Role of a person: for one team, for a group and all teams below it, or (no team) for everything.
 
-    What each role may do is in `billing.tenancy.access`.
+    The rights of each role are in `billing.tenancy.access`.
     """
 
     class Role(models.TextChoices):
@@ -206,13 +206,13 @@ class Membership(models.Model):
 
 
 class FirstPassword(models.Model):
-    """The password of an account was chosen or seen by somebody else: its owner changes it at the next sign-in."""
+    """Mark of an account whose password another person chose or saw: its owner must change it at the next sign-in."""
 
     user = models.OneToOneField(User, primary_key=True, on_delete=models.CASCADE, related_name="first_password")
 
 
 class ProvisionedAccount(models.Model):
-    """An account that the identity provider manages by SCIM, under the names that it has there."""
+    """Account that the identity provider manages by SCIM, under the names that it has there."""
 
     user = models.OneToOneField(User, primary_key=True, on_delete=models.CASCADE, related_name="provisioned")
     external_id = models.CharField(max_length=255, unique=True, help_text="the identifier with which the person signs in")
@@ -228,7 +228,7 @@ class ProvisionedAccount(models.Model):
 
 
 class ApiToken(models.Model):
-    """A bearer token of a gateway, agent or script; only its hash is kept."""
+    """Bearer token of a gateway, agent or script; only its hash is stored."""
 
     name = models.CharField(max_length=200)
     prefix = models.CharField(max_length=16)
@@ -246,7 +246,7 @@ class ApiToken(models.Model):
 
 
 class TokenAddress(models.Model):
-    """An address from which a token was used."""
+    """Address from which a token was used."""
 
     token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="addresses")
     address = models.CharField(max_length=64)
@@ -257,18 +257,18 @@ class TokenAddress(models.Model):
 
 
 class AuditEntry(models.Model):
-    """Append-only: who changed what that moves money. The database refuses UPDATE and DELETE."""
+    """Audit entry of a change that affects money; append-only: the database refuses UPDATE and DELETE."""
 
     at = models.DateTimeField(auto_now_add=True)
     actor = models.CharField(max_length=200)
     action = models.CharField(max_length=64)
     subject = models.CharField(max_length=300)
     detail = models.JSONField(default=dict)
-    transaction = models.BigIntegerField(db_default=0, editable=False)  # the database's own number of it
+    transaction = models.BigIntegerField(db_default=0, editable=False)  # transaction id of the database
 
     class Meta:
         ordering = ["id"]
-        indexes = [  # what is asked for among millions of others
+        indexes = [  # partial: each serves one question among millions of entries
             models.Index(fields=["action", "at"], name="audit_backups", condition=models.Q(action__startswith="backup_")),
             models.Index(fields=["subject"], name="makers_of_tokens", condition=models.Q(action="api_token_create")),
             models.Index(fields=["subject"], name="earlier_mails", condition=models.Q(subject__startswith="auth_user ")),
@@ -276,7 +276,7 @@ class AuditEntry(models.Model):
 
 
 class AuditLink(models.Model):
-    """One link of the chain over the audit log, written by the database when the entry's transaction commits.
+    """Link of the chain over the audit log, written by the database when the entry's transaction commits.
 
     `digest` = SHA-256 of `previous` and `payload`, in hex; `payload` = the entry as JSON text.
     """
@@ -292,7 +292,7 @@ class AuditLink(models.Model):
 
 
 class AnchorDelivery(models.Model):
-    """How far the head of the audit log has reached one place outside."""
+    """Delivery state of the audit log's head to one outside place."""
 
     address_sha256 = models.CharField(max_length=64, primary_key=True)
     place = models.CharField(max_length=300)

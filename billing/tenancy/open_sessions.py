@@ -1,4 +1,4 @@
-"""Sessions of browsers that are open, or about to be: ended before their time."""
+"""Browser sessions, open or waiting for a second factor, ended before they expire."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,10 +12,10 @@ from django.utils import timezone
 
 
 def sessions_end(ends: Callable[[int, Mapping[str, Any]], bool], spare: str | None = None) -> Counter[int]:
-    """End every session for whose account and content `ends` says so, but the one of the key `spare`; how many of each.
+    """End every session whose account and content satisfy `ends`, except the key `spare`; return the number by account.
 
-    A sign-in that waits for its second factor is one too: it would open without asking anybody again.
-    A request that runs meanwhile cannot save its session again: Django only updates one that is still there.
+    A sign-in that waits for its second factor is included: it would otherwise open without another check.
+    A request that runs meanwhile cannot save its session again: Django only updates existing sessions.
     """
     ended: Counter[int] = Counter()
     for session in Session.objects.filter(expire_date__gt=timezone.now()).exclude(session_key=spare).iterator():
@@ -28,7 +28,7 @@ def sessions_end(ends: Callable[[int, Mapping[str, Any]], bool], spare: str | No
 
 
 def _account(content: Mapping[str, Any]) -> int | None:
-    """Whose session it is, or whose it becomes with the second factor."""
+    """Return the account of a session, or the one it will have after the second factor."""
     if SESSION_KEY in content:
         return int(content[SESSION_KEY])
     pending = content.get(LOGIN_SESSION_KEY) or {}

@@ -1,4 +1,4 @@
-"""PURE: who owns a namespace or a consumer at an instant.
+"""PURE: owner of a namespace or a consumer at an instant.
 
 The most specific pattern wins: an exact cluster before a pattern, then an exact namespace before a pattern, then more
 literal characters. Among equals the pattern that sorts first wins, so that the answer never depends on row order.
@@ -19,7 +19,7 @@ WILDCARDS = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The team that pays, and whether it does so as the platform (recovered through tokens)."""
+    """Team that pays; `platform`: it does so as the platform (recovered through tokens)."""
 
     team: str
     platform: bool = False
@@ -27,7 +27,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipRow:
-    """`scope` is a cluster or a gateway source, `name` a namespace or consumer; both may be patterns."""
+    """Ownership row: `scope` is a cluster or a gateway source, `name` a namespace or consumer; both may be patterns."""
 
     scope: str
     name: str
@@ -42,12 +42,12 @@ class OwnershipRow:
 
 
     def names(self, scope: str, name: str) -> bool:
-        """Whether the patterns of this row fit (scope, name)."""
+        """Return True if the patterns of this row match (scope, name)."""
         return _matches(self.scope, scope) and _matches(self.name, name)
 
 
 class OwnershipBook:
-    """All ownership rows of one kind; answers who owns (scope, name) at an instant."""
+    """Ownership rows of one kind, with the look-up of the owner of (scope, name) at an instant."""
 
     def __init__(self, rows: Iterable[OwnershipRow]) -> None:
         self._exact: dict[tuple[str, str], list[OwnershipRow]] = {}
@@ -65,16 +65,16 @@ class OwnershipBook:
         self._matching: dict[tuple[str, str], list[OwnershipRow]] = {}
 
     def owner(self, scope: str, name: str, instant: datetime) -> Owner | None:
-        """The owner at `instant`, or None where nobody owns it."""
+        """Return the owner at `instant`, or None."""
         for row in self.rows_of(scope, name):
             if row.covers(instant):
                 return row.owner
         return None
 
     def rows_of(self, scope: str, name: str) -> list[OwnershipRow]:
-        """All rows for a name, the most specific first; found once, since a name is asked for at many instants.
+        """Return all rows for a name, the most specific first; cached, since a name is looked up at many instants.
 
-        A name that was stored before there was a rule for names is also owned as `as_name` writes it.
+        A name stored before the rule for names existed is also matched in the spelling of `as_name`.
         """
         known = self._matching.get((scope, name))
         if known is None:
@@ -91,20 +91,20 @@ class OwnershipBook:
                     yield rank
 
     def teams(self, scope: str, name: str) -> set[str]:
-        """Every team that may own (scope, name) at some instant; which one does, only the instant says."""
+        """Return every team that may own (scope, name) at some instant."""
         return {row.owner.team for row in self.rows_of(scope, name)}
 
     @property
     def rows(self) -> list[OwnershipRow]:
-        """All rows, those without a wildcard first."""
+        """Return all rows, those without a wildcard first."""
         return [row for group in self._exact.values() for row in group] + self._patterns
 
     def changes(self) -> set[datetime]:
-        """Every instant at which some ownership begins or ends."""
+        """Return every instant at which some ownership begins or ends."""
         return {at for row in self.rows for at in (row.valid_from, row.valid_until) if at is not None}
 
     def literal_scopes(self, window: Interval) -> dict[str, list[Interval]]:
-        """Scopes that rows name without a wildcard, each with the time of the window for which they do."""
+        """Return scopes that rows name without a wildcard, each with the time of the window in which they do."""
         found: dict[str, list[Interval]] = {}
         for row in self.rows:
             start, end = max(row.valid_from or window.start, window.start), min(row.valid_until or window.end, window.end)
@@ -113,7 +113,7 @@ class OwnershipBook:
         return found
 
     def names_scope(self, scope: str, instant: datetime) -> bool:
-        """Whether anything of a scope has an owner just before `instant`."""
+        """Return True if anything of a scope has an owner just before `instant`."""
         return any(
             _matches(row.scope, scope)
             and (row.valid_from is None or row.valid_from < instant)
@@ -127,7 +127,7 @@ def _literal(pattern: str) -> bool:
 
 
 def _literal_prefix(pattern: str) -> str:
-    """What every name starts with that the pattern fits: a company has a pattern per team, and a name fits few of them."""
+    """Return the prefix of all names that the pattern matches; an index by it avoids testing every team's pattern."""
     return pattern[: min((at for mark in WILDCARDS if (at := pattern.find(mark)) >= 0), default=len(pattern))]
 
 

@@ -1,4 +1,4 @@
-"""Accounts: made and switched off by people with that right, never by themselves, each with an entry in the audit log."""
+"""Accounts: created and switched off by people with that right, never by themselves, each with an audit entry."""
 
 import secrets
 from collections.abc import Iterable
@@ -25,16 +25,16 @@ from metering.messages import Message, UserError
 
 
 class PeopleError(UserError, ValueError):
-    """An account or role that cannot be as asked."""
+    """Error of an account or role that cannot be as requested."""
 
     code = "people"
 
 
 def account_create(*, username: str, full_name: str, email: str, actor: str, invite: bool = False) -> tuple[User, str]:
-    """Make a local account; returns it with its first password, which cannot be read again.
+    """Create a local account; return it with its first password, which cannot be read again.
 
-    With `invite` its mail address gets a link by which the person chooses a password, and nobody else has one: the
-    password that comes back is empty, and without the mail there is no account.  Raises PeopleError.
+    With `invite` its mail address gets a link by which the person chooses a password that no one else knows: the returned
+    password is empty, and if the mail fails there is no account.  Raises PeopleError.
     """
     with transaction.atomic():
         if User.objects.filter(username__iexact=username).exists():
@@ -56,18 +56,19 @@ def account_create(*, username: str, full_name: str, email: str, actor: str, inv
         if password:
             first_password_note(user)
         audit_record(actor=actor, action="account_create", subject=username, detail={"email": email, "invited": invite})
+        # inside the transaction: without the mail the account is rolled back
         if invite:
             _invite(user)
     return user, password
 
 
 def first_password_note(user: User) -> None:
-    """Ask the owner of an account for a password of their own at the next sign-in: somebody else knows this one."""
+    """Require the owner of an account to choose a password at the next sign-in: another person knows this one."""
     FirstPassword.objects.get_or_create(user=user)
 
 
 def first_password_forget(user: User) -> None:
-    """Note that the owner of an account chose its password."""
+    """Record that the owner of an account chose its password."""
     FirstPassword.objects.filter(user=user).delete()
 
 
@@ -77,13 +78,13 @@ def has_first_password(user: User) -> bool:
 
 
 def somebody_manages_people() -> bool:
-    """Return True if an active account may make others: then nothing else makes a first one."""
+    """Return True if an active account may create others; then no first account is created."""
     managers = Q(is_superuser=True) | Q(memberships__role=Membership.Role.ADMIN)
     return User.objects.filter(managers, is_active=True).exists()
 
 
 def first_account_create(*, username: str, full_name: str, email: str, actor: str) -> str:
-    """Where nobody manages people yet, make a platform admin, who is no superuser; the first password, else empty.
+    """Create a platform admin (no superuser) if no account manages people yet; return its first password, else "".
 
     Raises PeopleError.
     """
@@ -96,12 +97,12 @@ def first_account_create(*, username: str, full_name: str, email: str, actor: st
 
 
 def has_left(address: str) -> bool:
-    """Whether a mail address is of accounts that are all switched off."""
+    """Return True if all accounts with a mail address are switched off."""
     return bool(addresses_left([address]))
 
 
 def addresses_left(addresses: Iterable[str]) -> set[str]:
-    """Those of the addresses that are of accounts that are all switched off."""
+    """Return those of the addresses whose accounts are all switched off."""
     asked = [address for address in addresses if address]
     accounts = User.objects.annotate(address=Lower("email")).filter(address__in=[address.lower() for address in asked])
     active = dict[str, bool]()
@@ -111,7 +112,7 @@ def addresses_left(addresses: Iterable[str]) -> set[str]:
 
 
 def _invite(user: User) -> None:
-    """Send the link by which somebody without a password chooses one; it counts once."""
+    """Send a one-time link by which a person without a password chooses one."""
     key = f"{user_pk_to_url_str(user)}-{default_token_generator.make_token(user)}"
     link = settings.PORTAL_URL.rstrip("/") + f"/account/password/reset/key/{key}/"
     with override(settings.LANGUAGE_CODE):
@@ -138,7 +139,7 @@ def account_switch(*, user_id: int, active: bool, actor: str) -> User:
 
 
 def account_active_set(*, user: User, active: bool, actor: str) -> None:
-    """Switch an account on, or off: its sessions end and its tokens are revoked, and neither comes back with it."""
+    """Switch an account on, or off: its sessions end and its tokens are revoked, also after it is switched on again."""
     user.is_active = active
     user.save(update_fields=["is_active"])
     if active:
@@ -151,12 +152,12 @@ def account_active_set(*, user: User, active: bool, actor: str) -> None:
 
 
 def account_role_grant(*, user_id: int, role: str, team: Team | None, actor: str) -> None:
-    """Give somebody else a role.  Raises PeopleError, RoleError."""
+    """Grant another person a role.  Raises PeopleError, RoleError."""
     role_grant(user=_account(user_id), role=role, team=team, actor=actor)
 
 
 def account_role_revoke(*, membership_id: int, actor: str) -> None:
-    """Take a role from somebody else; one that the identity provider gives is taken away there.
+    """Revoke another person's role; a role from the identity provider must be revoked there.
 
     Raises PeopleError, RoleError.
     """
@@ -169,7 +170,7 @@ def account_role_revoke(*, membership_id: int, actor: str) -> None:
 
 
 def conflicting_duties(roles: list[str]) -> list[Right]:
-    """What somebody with these roles could both make and approve: with another person's help only, but no second duty.
+    """Return rights that conflict with approval: with these roles one person could both make and approve.
 
     >>> [right.value for right in conflicting_duties(["finance", "approver"])], conflicting_duties(["finance", "auditor"])
     (['close', 'edit_prices'], [])

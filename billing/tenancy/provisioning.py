@@ -1,7 +1,7 @@
-"""Accounts and groups that the identity provider pushes (SCIM): its people join, change and leave without signing in.
+"""Accounts and groups pushed by the identity provider (SCIM): people join, change and leave without signing in.
 
-An account is of one person of the provider, known by `external_id`, the identifier with which that person signs in. Groups
-give roles by the same mapping as a sign-in. Nobody's own token changes their own account or roles.
+An account belongs to one person of the provider, known by `external_id`, the identifier with which that person signs in.
+Groups give roles by the same mapping as a sign-in. No token changes the account or roles of its own owner.
 """
 
 from collections.abc import Iterable
@@ -23,20 +23,20 @@ from metering.messages import Message
 
 
 class ProvisioningError(PeopleError):
-    """An account or group that cannot be as the provider says."""
+    """Error of an account or group that cannot be as the provider requests."""
 
     code = "provisioning"
 
 
 class TakenError(ProvisioningError):
-    """A name or identifier that something else has."""
+    """Error of a name or identifier that is already in use."""
 
     code = "provisioning_taken"
 
 
 @dataclass(frozen=True)
 class Person:
-    """What the provider says of somebody; None where it says nothing."""
+    """Person as the provider describes them; None for a missing field."""
 
     external_id: str | None = None
     user_name: str | None = None
@@ -47,12 +47,12 @@ class Person:
 
 
 def accounts_provisioned() -> QuerySet[ProvisionedAccount]:
-    """Accounts that the provider manages, without those that it deleted."""
+    """Return accounts that the provider manages, without deleted ones."""
     return ProvisionedAccount.objects.exclude(active=None).select_related("user").order_by("user_id")
 
 
 def account_provision(*, person: Person, actor: str) -> ProvisionedAccount:
-    """Make the account of a new person, or take over the one with which they have signed in.  Raises PeopleError."""
+    """Create the account of a new person, or take over the one with which they have signed in.  Raises PeopleError."""
     if not person.external_id or not person.user_name:
         raise ProvisioningError(Message("userName and externalId are needed"))
     with transaction.atomic():
@@ -75,7 +75,7 @@ def account_provision(*, person: Person, actor: str) -> ProvisionedAccount:
 
 
 def account_change(*, user_id: int, person: Person, actor: str) -> ProvisionedAccount:
-    """Change what the provider says anew; an account that goes inactive loses sessions and tokens.  Raises PeopleError."""
+    """Apply changed fields of the provider; an account that goes inactive loses sessions and tokens.  Raises PeopleError."""
     with transaction.atomic():
         known = _locked(user_id, actor)
         if person.external_id not in (None, known.external_id):
@@ -87,7 +87,7 @@ def account_change(*, user_id: int, person: Person, actor: str) -> ProvisionedAc
 
 
 def account_deprovision(*, user_id: int, actor: str) -> None:
-    """Switch off the account of somebody whom the provider deleted; history keeps it.  Raises PeopleError."""
+    """Switch off the account of a person whom the provider deleted; history keeps it.  Raises PeopleError."""
     with transaction.atomic():
         known = _locked(user_id, actor)
         for group in known.user.groups.all():
@@ -103,7 +103,7 @@ def group_put(
     *, actor: str, group_id: int | None = None, name: str | None = None, members: Iterable[int] | None = None,
     added: Iterable[int] = (), removed: Iterable[int] = (),
 ) -> Group:  # fmt: skip
-    """Make a group or change its name and members, by ids of accounts; their roles follow.  Raises PeopleError."""
+    """Create a group or change its name and members, by ids of accounts; roles are updated.  Raises PeopleError."""
     with transaction.atomic():
         group = Group.objects.select_for_update().get(pk=group_id) if group_id else Group()
         if name is not None and Group.objects.filter(name=name).exclude(pk=group.pk).exists():
@@ -138,7 +138,7 @@ def _members(group: Group) -> set[int]:
 
 
 def _people(ids: set[int], actor: str) -> list[User]:
-    """The accounts, which the provider manages and none of which is the actor's own."""
+    """Return accounts that the provider manages; raise ProvisioningError for others and for the actor's own."""
     found = list(User.objects.filter(pk__in=ids, provisioned__active__isnull=False).order_by("pk"))
     if unknown := sorted(ids - {user.pk for user in found}):
         raise ProvisioningError(Message("member %(id)s: there is no such account", id=unknown[0]))
@@ -153,7 +153,7 @@ def _roles_follow(people: list[User], actor: str) -> None:
 
 
 def _change(known: ProvisionedAccount, person: Person, actor: str, *, active: bool | None) -> None:
-    """Only what the provider says anew counts, so that it does not switch on again what was switched off here."""
+    """Apply changed fields only, so that the provider does not switch on again an account that was switched off here."""
     user = known.user
     wanted = {"first_name": person.given_name, "last_name": person.family_name, "email": person.email}
     changed = [name for name, value in wanted.items() if value is not None and getattr(user, name) != value]
@@ -197,7 +197,7 @@ def _signed_in_as(external_id: str) -> User | None:
 
 
 def _made(external_id: str, user_name: str) -> User:
-    """An account without a password, for whoever signs in at the provider as `external_id`."""
+    """Create an account without a password, for the person who signs in at the provider as `external_id`."""
     user = User(username=get_adapter().generate_unique_username([user_name]))
     user.set_unusable_password()
     user.save()

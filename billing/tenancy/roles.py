@@ -1,4 +1,4 @@
-"""Who holds which role: granted and taken away, with an entry in the audit log."""
+"""Roles of people: granted and revoked, with an entry in the audit log."""
 
 import logging
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ OF_A_TEAM = frozenset({Membership.Role.VIEWER, Membership.Role.LEAD})
 
 
 class RoleError(UserError, ValueError):
-    """A role that cannot be held as asked."""
+    """Error of a role that cannot be held as requested."""
 
     code = "role"
 
 
 def role_grant(*, user: User, role: str, team: Team | None, actor: str) -> bool:
-    """Give somebody else a role for a team, a group, or (None) for everything; True if it was not held before.
+    """Grant another person a role for a team, a group, or (None) for everything; return True if it is new.
 
     Raises RoleError.
     """
@@ -36,7 +36,7 @@ def role_grant(*, user: User, role: str, team: Team | None, actor: str) -> bool:
 
 
 def role_revoke(*, user: User, role: str, team: Team | None, actor: str) -> bool:
-    """Take a role from somebody else; True if it was held.  Raises RoleError."""
+    """Revoke another person's role; return True if it was held.  Raises RoleError."""
     require_other(user, actor)
     held = Membership.objects.filter(user=user, role=role, team=team, origin=Membership.Origin.LOCAL)
     gone, _ = held.delete()
@@ -46,7 +46,7 @@ def role_revoke(*, user: User, role: str, team: Team | None, actor: str) -> bool
 
 
 def roles_of_groups(*, user: User, groups: Iterable[str], actor: str) -> None:
-    """Give the roles of these groups of the provider, by OIDC_ROLES, and take away those of all others."""
+    """Grant the roles of these provider groups, by OIDC_ROLES, and revoke those of all other groups."""
     wanted = {role for group in groups for role in settings.OIDC_ROLES.get(group, [])}
     known = set(Team.objects.filter(code__in=[team for _, team in wanted if team]).values_list("code", flat=True))
     for role, team in sorted(wanted, key=str):
@@ -57,9 +57,9 @@ def roles_of_groups(*, user: User, groups: Iterable[str], actor: str) -> None:
 
 
 def roles_from_provider(*, user: User, roles: set[tuple[str, str | None]], actor: str) -> bool:
-    """Make the roles that come from the identity provider exactly these (role, team code or None); True if any changed.
+    """Set the roles from the identity provider to exactly these (role, team code or None); return True if any changed.
 
-    Roles granted here stay as they are.  Raises RoleError for a role or team that does not exist.
+    Roles granted here stay.  Raises RoleError for a role or team that does not exist.
     """
     teams = {team.code: team for team in Team.objects.filter(code__in=[code for _, code in roles if code])}
     wanted = set()
@@ -85,7 +85,7 @@ def roles_from_provider(*, user: User, roles: set[tuple[str, str | None]], actor
 
 
 def require_other(user: User, actor: str) -> None:
-    """Raise RoleError where somebody would change their own account or roles."""
+    """Raise RoleError if a person would change their own account or roles."""
     if same_person(user.get_username(), actor):
         raise RoleError(Message("%(name)s: somebody else changes your own account and roles", name=actor))
 

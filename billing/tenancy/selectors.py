@@ -1,4 +1,4 @@
-"""All reads of the set-up, teams and ownership."""
+"""Reads of the set-up, teams and ownership."""
 
 from billing.tenancy.models import BillingSetup, ConsumerOwnership, NamespaceOwnership
 from billing.tenancy.ownership import Owner, OwnershipBook, OwnershipRow
@@ -7,11 +7,11 @@ from pricing.money import amounts_in
 
 
 class NoSetupError(LookupError):
-    """Nothing can be billed before currency and zone are set."""
+    """Error of an installation without currency and zone, which cannot bill."""
 
 
 def billing_setup() -> BillingSetup:
-    """The set-up of this installation; amounts have the decimals of its currency from then on.  Raises NoSetupError."""
+    """Return the set-up; amounts have the decimals of its currency from then on.  Raises NoSetupError."""
     setup = BillingSetup.objects.first()
     if setup is None:
         raise NoSetupError("no billing set-up yet: run `manage.py apply FILE` with a `billing:` section")
@@ -20,7 +20,7 @@ def billing_setup() -> BillingSetup:
 
 
 def company_calendar(setup: BillingSetup | None = None) -> BusinessCalendar:
-    """The business days of the company.  Raises NoSetupError."""
+    """Return the business days of the company.  Raises NoSetupError."""
     found = setup or billing_setup()
     return BusinessCalendar(frozenset(found.holidays), frozenset(found.working_days))
 
@@ -35,7 +35,7 @@ def namespace_book() -> OwnershipBook:
 
 
 def consumer_book() -> OwnershipBook:
-    """Who pays for which consumer, when."""
+    """Return the dated owners of consumers."""
     return OwnershipBook(
         OwnershipRow(source, consumer, Owner(team), valid_from, valid_until)
         for source, consumer, team, valid_from, valid_until in ConsumerOwnership.objects.values_list(

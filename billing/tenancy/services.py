@@ -1,6 +1,6 @@
-"""All writes of the set-up, teams and ownership.
+"""Writes of the set-up, teams and ownership.
 
-The caller checks in the same transaction that no closed period changes with it
+The caller checks in the same transaction that no closed period changes with them
 (`billing.corrections.services.proof.closed_periods_check`): this package does not know which periods are closed.
 """
 
@@ -24,13 +24,13 @@ from pricing.money import amounts_in
 
 
 class SetupError(UserError, ValueError):
-    """A set-up that contradicts what is already a fact."""
+    """Error of a set-up that contradicts stored facts."""
 
     code = "set_up"
 
 
 ISSUER_FACTS: Final = {"legal_entity": 200, "address": 500, "tax_id": 64, "contact": 200}
-"""What documents say of the issuer beside its name, each with the most characters that it may have."""
+"""Facts of the issuer on documents beside its name, with their maximum length in characters."""
 
 
 def billing_setup_put(
@@ -50,7 +50,7 @@ def billing_setup_put(
     cost_center_required: bool = False,
     gather_consumers_above: int = GATHER_CONSUMERS_ABOVE,
 ) -> bool:
-    """Store how this installation bills; True if anything changed.  Raises CurrencyError."""
+    """Store the billing set-up; return True if anything changed.  Raises CurrencyError."""
     amounts_in(currency)
     wanted: dict[str, Any] = {
         "currency": currency, "zone": zone, "issuer": issuer, "review": review, "reopening": str(reopening),
@@ -71,7 +71,7 @@ def billing_setup_put(
 
 
 def _detail(facts: dict[str, Any]) -> dict[str, Any]:
-    """The set-up as the log keeps it: days as text, and no word of what is empty or as it is by default."""
+    """Return the set-up for the audit log: days as text, without empty and default values."""
     return {
         name: [day.isoformat() for day in value] if isinstance(value, list) else value
         for name, value in facts.items()
@@ -84,10 +84,10 @@ def team_put(
     recipient: str = "", dated_cost_centers: Sequence[dict[str, str | None]] = (), department: str = "",
     dated_organisation: Mapping[str, Sequence[dict[str, str | None]]] | None = None,
 ) -> tuple[Team, bool]:  # fmt: skip
-    """Store a team; returns it and whether anything changed.
+    """Store a team; return it, and True if anything changed.
 
-    dated_cost_centers: `value` and `valid_from` of each, where it has more than the one `cost_center` of now.
-    dated_organisation: the same of `department`, `legal_entity` and `parent` (codes), by name.
+    dated_cost_centers: `value` and `valid_from` of each, if it has more than the current `cost_center`.
+    dated_organisation: lists of the same form for `department`, `legal_entity` and `parent` (codes), by name.
     """
     wanted: dict[str, Any] = {
         "name": name, "cost_center": cost_center, "parent": parent, "is_group": is_group, "legal_entity": legal_entity,
@@ -109,9 +109,9 @@ def team_put(
 
 
 def cost_centers_refresh(*, now: datetime) -> int:
-    """Store the cost centre and organisation of `now` as those that pages show and find of dated ones; how many changed.
+    """Store the current values of dated cost centres and organisation, which pages show; return the number of changes.
 
-    Documents follow the dates alone.
+    Documents use the dates alone.
     """
     changed = 0
     with transaction.atomic():
@@ -146,7 +146,7 @@ def namespace_ownership_put(
     valid_until: datetime | None,
     actor: str,
 ) -> bool:
-    """Store who owns matching namespaces from `valid_from`; the owner before it ends there. True if it changed."""
+    """Store the owner of matching namespaces from `valid_from`; the previous one ends there. Returns True if it changed."""
     return _ownership_put(
         NamespaceOwnership,
         {"cluster": cluster, "namespace": namespace},
@@ -165,7 +165,7 @@ def consumer_ownership_put(
     valid_until: datetime | None,
     actor: str,
 ) -> bool:
-    """Store who pays for a consumer's tokens from `valid_from`; the owner before it ends there. True if it changed."""
+    """Store the owner of a consumer's tokens from `valid_from`; the previous one ends there. Returns True if it changed."""
     return _ownership_put(
         ConsumerOwnership,
         {"source": source, "consumer": consumer},
@@ -182,7 +182,7 @@ def _ownership_put(
     when: tuple[datetime | None, datetime | None],
     actor: str,
 ) -> bool:
-    """Ownership is a dated fact: a new row starts at its instant and ends the row that was open before it."""
+    """Store a dated owner: a new row starts at its instant and ends the row that was open before it."""
     valid_from, valid_until = when
     subject = "/".join(key.values())
     known: list[Any] = list(model.objects.filter(**key))
@@ -216,10 +216,10 @@ def _insert(
     valid_from: datetime | None,
     valid_until: datetime | None,
 ) -> None:
-    """Store a row beside those known of its key, of which none starts when it does."""
+    """Insert a row beside the known ones of its key, none of which has its start."""
     starts = [row.valid_from for row in known if row.valid_from and (valid_from is None or row.valid_from > valid_from)]
     if valid_from is not None:
-        # an end that somebody declared, also meanwhile, is no other row's start: it stays, and an overlap with it is refused
+        # only an end that is another row's start moves; a declared end stays, and an overlap with it is refused
         for row in known:
             if (row.valid_from is None or row.valid_from < valid_from) and row.valid_until in (None, *starts):
                 model.objects.filter(pk=row.pk, valid_until=row.valid_until).update(valid_until=valid_from)

@@ -1,4 +1,4 @@
-"""Reading: which teams are charged and which are only shown what they would owe, by month of usage."""
+"""Reads of billing modes: teams that are charged, and teams that are only shown their charge, by month of usage."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from billing.tenancy.models import BillingMode
 
 @dataclass
 class BillingModes:
-    """Modes by team; a month that no row reaches is charged.
+    """Modes by team; a month before every row of its team is charged.
 
     >>> modes = BillingModes.of([("nlp", "2026-10", True), ("nlp", "2027-01", False)])
     >>> [modes.shadow("nlp", month) for month in ("2026-09", "2026-10", "2026-12", "2027-01")]
@@ -20,20 +20,20 @@ class BillingModes:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[str, str, bool]]) -> "BillingModes":
-        """From (team, first month, shadow)."""
+        """Return the modes of (team, first month, shadow) rows."""
         modes = cls()
         for team, month, shadow in sorted(rows):
             modes.by_team.setdefault(team, []).append((month, shadow))
         return modes
 
     def shadow(self, team: str, month: str) -> bool:
-        """Whether usage of `month` is only shown to the team."""
+        """Return True if usage of `month` is only shown to the team."""
         known = self.by_team.get(team, [])
         index = bisect_right(known, (month, True)) - 1
         return index >= 0 and known[index][1]
 
     def teams(self, teams: Iterable[str], month: str, *, shadow: bool) -> frozenset[str]:
-        """Those of some teams that are charged for usage of `month`, or only shown it."""
+        """Return those of some teams that are charged for usage of `month`, or only shown it."""
         return frozenset(team for team in teams if self.shadow(team, month) == shadow)
 
 

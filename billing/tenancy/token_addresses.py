@@ -1,7 +1,7 @@
-"""From which addresses a token is used: the first use from an address is in the audit log, the next ones are not.
+"""Addresses of a token's use: the first use from an address is audited, later ones are not.
 
-A token that is used from where it never was may be in other hands. A gateway keeps its address, so that it makes one entry
-and not one per report; of more than MOST_A_DAY new addresses of a token in a day the rest goes unnoted until the next day.
+A token used from a new address may be in wrong hands. A gateway keeps its address, so that it makes one entry and not one
+per report; beyond MOST_A_DAY new addresses of a token in a day, further ones are recorded on later days only.
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ MOST_A_DAY: Final = 20
 MOST_KNOWN: Final = 10_000
 OF_THE_CLIENT: Final = ("REMOTE_ADDR", "HTTP_X_FORWARDED_FOR")
 _known: dict[tuple[int, str, str], date] = {}
-"""What this process saw today, so that it asks the database once a day for each token and address."""
+"""Cache of this process for the day, so that it queries the database once a day for each token and address."""
 
 
 def token_address_is_known(*, token: ApiToken, meta: Mapping[str, Any], now: datetime) -> bool:
-    """Whether this process has seen the token from there today; asks nobody."""
+    """Return True if this process has seen the token from there today; no query."""
     return _known.get(_key(token, meta)) == now.date()
 
 
 def token_address_note(*, token: ApiToken, meta: Mapping[str, Any], now: datetime) -> None:
-    """Remember from where a token is used, and put a new address into the audit log."""
+    """Remember the address of a token's use, and audit a new one."""
     if token_address_is_known(token=token, meta=meta, now=now):
         return
     if address := client_address(meta):
@@ -48,17 +48,17 @@ def _key(token: ApiToken, meta: Mapping[str, Any]) -> tuple[int, str, str]:
 
 
 def client_address(meta: Mapping[str, Any]) -> str:
-    """The client behind as many proxies as TRUSTED_PROXIES says; empty where it cannot be known."""
+    """Return the client's address behind TRUSTED_PROXIES proxies; "" if unknown."""
     request = HttpRequest()
     request.META = {name: meta[name] for name in OF_THE_CLIENT if meta.get(name)}
     try:
         return str(get_adapter().get_client_ip(request)) if request.META else ""
-    except (PermissionDenied, ImproperlyConfigured):  # fewer addresses than TRUSTED_PROXIES says
+    except (PermissionDenied, ImproperlyConfigured):  # fewer addresses than TRUSTED_PROXIES
         return ""
 
 
 def client_network(meta: Mapping[str, Any]) -> str:
-    """Whose requests count as those of one: the IPv4 address, the first 64 bits of an IPv6 address; empty if unknown."""
+    """Return the network whose requests count together: the IPv4 address, or 64 bits of an IPv6 address; "" if unknown."""
     return truncate_ip(client_address(meta) if settings.ALLAUTH_TRUSTED_PROXY_COUNT else str(meta.get("REMOTE_ADDR", "")))
 
 

@@ -1,7 +1,7 @@
-"""Tokens that are not valid are counted per address of the client; beyond the limit the address waits a minute.
+"""Limit of invalid tokens per client address; beyond it the address is paused for a minute.
 
-All processes count together, in the cache of Django. Each remembers who waits, so that more such tokens cost nothing.
-A valid token still passes from an address that waits: behind one proxy or NAT there are many clients.
+All processes count together, in Django's cache. Each caches the paused addresses, so that more such tokens cost nothing.
+A valid token still passes from a paused address: behind one proxy or NAT there are many clients.
 """
 
 import logging
@@ -18,21 +18,21 @@ from billing.tenancy.token_addresses import client_address
 
 logger = logging.getLogger(__name__)
 FAILED: Final = "api_token_failed"
-"""Its limit is in ACCOUNT_RATE_LIMITS."""
+"""Action whose limit is in ACCOUNT_RATE_LIMITS."""
 WAIT_SECONDS: Final = 60
 MOST_WAITING: Final = 10_000
 
 _paused: dict[str, float] = {}
-"""Until when an address waits, on the monotonic clock."""
+"""End of each address's pause, on the monotonic clock."""
 
 
 def token_failures_exceeded(meta: Mapping[str, Any]) -> bool:
-    """Whether the client's address waits; asks nobody."""
+    """Return True if the client's address is paused; no query."""
     return bool(_paused) and _paused.get(_network(meta), 0.0) > monotonic()
 
 
 def token_failure_count(meta: Mapping[str, Any]) -> bool:
-    """Count a token that is not valid; returns whether it is within the limit. Without the cache nothing is counted."""
+    """Count an invalid token; return True while within the limit. Without the cache nothing is counted."""
     network = _network(meta)
     try:
         within = ratelimit.consume(HttpRequest(), action=FAILED, key=network)
@@ -47,7 +47,7 @@ def token_failure_count(meta: Mapping[str, Any]) -> bool:
 
 
 def _network(meta: Mapping[str, Any]) -> str:
-    """The address, of IPv6 the network of 64 bits that one client has; empty where it cannot be known."""
+    """Return the client's address, for IPv6 its /64 network, which one client has; "" if unknown."""
     address = client_address(meta)
     if not address or not isinstance(ip_address(address), IPv6Address):
         return address

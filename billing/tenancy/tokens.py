@@ -1,4 +1,4 @@
-"""API tokens: made once, shown once, kept as a hash."""
+"""API tokens: created once, shown once, stored as a hash."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -22,18 +22,18 @@ SCOPES = (
 )  # fmt: skip
 OF_ALL_TEAMS = {"usage:write", "prices:write", DECIDES, "people:provision"}
 OWN = frozenset({"usage:read", "prices:read", "invoices:read", DECIDES})
-"""What somebody may have a token of their own for without anybody else: to read, to show who they are, to approve.
+"""Scopes of tokens that a person may create for themselves: to read, to prove identity, to approve.
 
-Not `budgets:read`, which also reserves what a team may still spend.
+Without `budgets:read`, which also reserves part of a team's remaining budget.
 """
 DAYS = 90
-"""How long a token lasts where nothing else is said."""
+"""Default lifetime of a token in days."""
 MOST_DAYS = 3650
 ROTATION = timedelta(days=7)
 TOUCH_EVERY = timedelta(minutes=1)
 ENDS_SOON = timedelta(days=14)
 IN_USE = timedelta(days=2)
-"""A token that was used within this time is missed when it ends."""
+"""Time since the last use within which a token counts as in use, so that its end is announced."""
 RECENT_SECONDS = 1.0
 MOST_RECENT = 10_000
 
@@ -43,7 +43,7 @@ _listing = Lock()
 
 
 class TokenError(UserError, ValueError):
-    """A token that cannot be made as asked."""
+    """Error of a token that cannot be created as requested."""
 
     code = "api_token"
 
@@ -58,7 +58,7 @@ def api_token_create(
     owner: User | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiToken, str]:
-    """Make a token; returns it with the secret, which cannot be read again."""
+    """Create a token; return it with the secret, which cannot be read again."""
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         raise TokenError(Message(
@@ -90,7 +90,7 @@ def api_token_create(
 
 
 def _owner_check(scopes: list[str], owner: User, actor: str) -> None:
-    """Nobody has a token for what they may not do, and who approves makes the token in person."""
+    """Raise TokenError if the owner lacks a right for a scope, or does not create an approving token in person."""
     name, access = owner.get_username(), access_of(owner)
     for scope in sorted(set(scopes) & RIGHT_OF_OWNER.keys()):
         right = RIGHT_OF_OWNER[scope]
@@ -105,7 +105,7 @@ def _owner_check(scopes: list[str], owner: User, actor: str) -> None:
 
 
 def scopes_of_own(actor: Actor) -> list[str]:
-    """What somebody may make a token of their own for."""
+    """Return the scopes of tokens that the actor may create for themselves."""
     return [scope for scope in SCOPES if scope in OWN and actor.access.somewhere(RIGHT_OF_SCOPE[scope])]
 
 
@@ -116,7 +116,7 @@ def api_token_revoke(*, token: ApiToken, actor: str, now: datetime) -> None:
 
 
 def api_token_rotate(*, token: ApiToken, actor: str, now: datetime, days: int) -> tuple[ApiToken, str]:
-    """Make a token that may do the same for so many days; the old one ends within ROTATION, so that it can be replaced."""
+    """Create a token with the same scopes for `days`; the old one ends within ROTATION, to leave time to replace it."""
     with transaction.atomic():
         made = api_token_create(
             name=token.name, scopes=token.scopes, actor=actor, source=token.source, team=token.team, owner=token.owner,
@@ -129,22 +129,22 @@ def api_token_rotate(*, token: ApiToken, actor: str, now: datetime, days: int) -
 
 
 def api_token_find(*, presented: str, now: datetime) -> ApiToken | None:
-    """The valid token with this secret, or None. The secret has 256 random bits, so a plain hash protects it.
+    """Return the valid token with this secret, or None. The secret has 256 random bits, so a plain hash protects it.
 
-    A process asks the database again after RECENT_SECONDS: so long another process may still take a token that was revoked.
+    A process queries the database again after RECENT_SECONDS: for that long another process may accept a revoked token.
     """
     token = _recently_seen(token_digest(presented)) or _ask(token_digest(presented))
     return token if token and (token.expires_at is None or now < token.expires_at) else None
 
 
 def api_token_recent(*, presented: str, now: datetime) -> ApiToken | None:
-    """The same where the database was asked in the last RECENT_SECONDS, without asking it; else None."""
+    """Return the token if it was queried within RECENT_SECONDS, without a query; else None."""
     token = _recently_seen(token_digest(presented))
     return token if token and (token.expires_at is None or now < token.expires_at) else None
 
 
 def api_token_is_listed(*, presented: str) -> bool:
-    """Whether there is such a token. However many ask, a process reads the list of all at most once in RECENT_SECONDS."""
+    """Return True if the token exists; a process reads the list of all at most once in RECENT_SECONDS."""
     global _valid
     with _listing:
         if monotonic() - _valid[1] > RECENT_SECONDS:
@@ -153,7 +153,7 @@ def api_token_is_listed(*, presented: str) -> bool:
 
 
 def api_tokens_ending(now: datetime) -> QuerySet[ApiToken]:
-    """Tokens in use that end within two weeks or have just ended, so that new ones are needed; first what ends first."""
+    """Return tokens in use that end within two weeks or have just ended, by their end."""
     used = ApiToken.objects.filter(revoked_at=None, expires_at__lte=now + ENDS_SOON, last_used_at__gt=now - IN_USE)
     return used.order_by("expires_at", "pk")
 
@@ -179,12 +179,12 @@ def _ask(digest: str) -> ApiToken | None:
 
 
 def api_token_touch(*, token: ApiToken, now: datetime) -> None:
-    """Note the last use, at most once a minute so that reporting does not queue up behind one row."""
+    """Store the last use, at most once a minute so that reports do not queue behind one row."""
     if token.last_used_at is None or now - token.last_used_at > TOUCH_EVERY:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
         token.last_used_at = now
 
 
 def token_digest(presented: str) -> str:
-    """What is kept of a secret."""
+    """Return the stored hash of a secret."""
     return sha256(presented.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""`manage.py migrate`: Django's, as the owner of the tables, and then what the application may do to them."""
+"""`manage.py migrate`: Django's, run as the owner of the tables, then the grant of the application's rights."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class Command(migrate.Command):
     help = f"{migrate.Command.help} With DATABASE_OWNER_URL as that role; then the role of DATABASE_URL gets its rights."
 
     def execute(self, *args: Any, **options: Any) -> Any:
-        """All of it as the owner, the checks before it too: the application's role may not be there yet."""
+        """Execute everything as the owner, also the checks before: the application's role may not exist yet."""
         with as_owner(options["database"]):
             return super().execute(*args, **options)
 

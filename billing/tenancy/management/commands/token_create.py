@@ -13,7 +13,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.tokens import DAYS, MOST_DAYS, OWN, SCOPES, api_token_create
 
 OF_NOBODY = OWN - {DECIDES} | {"usage:write", "budgets:read"}
-"""What a token of nobody may be for that is made without an account: reports of a gateway or agent, and reading."""
+"""Scopes of tokens without owner that can be made without an account: reports of a gateway or agent, and reading."""
 
 
 class Command(AppCommand):
