@@ -1,7 +1,7 @@
-"""Until when a document can be objected to, and since when it counts as accepted, in business days of the company.
+"""Acceptance deadlines of documents: the end of objections, and the time of acceptance, in the company's business days.
 
-Silence for five business days accepts a document; a dispute within them keeps it open until it is decided.
-A line can still be disputed to the end of the tenth day, when the amount is final: that is the day on which it is due.
+Silence for five business days accepts a document; a dispute within them holds it until it is decided.
+A line can still be disputed to the end of the tenth day, when the amount is final: that is its due date.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from pricing.business_days import BusinessCalendar
 
 TRIAGE_DAYS = 2
 ACCEPTANCE_DAYS = 5
-"""Who does not object for so long has accepted a document."""
+"""Business days without an objection after which a document is accepted."""
 DECISION_DAYS = 10
 DISPUTE_WINDOW_DAYS = 10
 State = Literal["waiting", "held", "accepted"]
@@ -28,7 +28,7 @@ State = Literal["waiting", "held", "accepted"]
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Whether a document is accepted `at` an instant, waits for `until`, or is held by a dispute from before `until`."""
+    """Acceptance of a document: accepted `at` an instant, waiting for `until`, or held by a dispute from before `until`."""
 
     state: State
     until: datetime
@@ -36,7 +36,7 @@ class Acceptance:
 
 
 def end_of_business_day(start: datetime, days: int, zone: str, calendar: BusinessCalendar) -> datetime:
-    """The end (local midnight after it) of the `days`-th business day after the day of `start`.
+    """Return the end (the following local midnight) of the `days`-th business day after the day of `start`.
 
     >>> from datetime import UTC, date
     >>> from pricing.business_days import WEEKDAYS
@@ -56,23 +56,24 @@ def end_of_business_day(start: datetime, days: int, zone: str, calendar: Busines
 
 
 def due_of(document: Invoice | Note, zone: str, calendar: BusinessCalendar) -> datetime | None:
-    """When the time to object ends and the amount is final; a credit note asks for nothing and has no such day."""
+    """Return the instant when the dispute window ends and the amount is final; None for drafts and credit notes."""
     if document.issued_at is None or _credits(document):
         return None
     return end_of_business_day(document.issued_at, DISPUTE_WINDOW_DAYS, zone, calendar)
 
 
 def printed_until(document: Invoice | Note, setup: BillingSetup | None = None) -> datetime | None:
-    """The end of the time to object as a document prints it; None before its issue, and where there is none."""
+    """Return the end of the dispute window as printed on a document; None before its issue and for credit notes."""
     if document.issued_at is None or _credits(document):
         return None
+    # the zone in the document: the set-up may have another one by now
     return due_of(document, document_of(document)["period"]["zone"], company_calendar(setup))
 
 
 def acceptance_of(
     document: Invoice | Note, *, zone: str, calendar: BusinessCalendar, now: datetime
 ) -> Acceptance | None:
-    """How far the acceptance of an issued document is; None before its issue. Nobody can object to a credit note."""
+    """Return the acceptance of an issued document; None before its issue. A credit note is accepted at its issue."""
     issued_at = document.issued_at
     if issued_at is None:
         return None
@@ -91,8 +92,8 @@ def acceptance_of(
 
 
 def acceptance_counts(period: BillingPeriod, now: datetime) -> dict[str, int]:
-    """How many issued invoices of a month wait, are held by a dispute, and are accepted; empty before any is issued."""
-    rows = period.invoices.filter(number__isnull=False).only("issued_at", "number", "period")  # of no other column is asked
+    """Return the numbers of a month's issued invoices by acceptance state; empty before any is issued."""
+    rows = period.invoices.filter(number__isnull=False).only("issued_at", "number", "period")  # no other column is read
     issued = list(rows.prefetch_related("events"))
     if not issued:
         return {}
@@ -103,7 +104,7 @@ def acceptance_counts(period: BillingPeriod, now: datetime) -> dict[str, int]:
 
 
 def last_deadline(calendar: BusinessCalendar, zone: str) -> datetime | None:
-    """The end of the last deadline that a document prints, None before any document was issued."""
+    """Return the end of the last deadline printed on any document; None before the first issue."""
     last = [
         issued
         for model in (Invoice, Note)

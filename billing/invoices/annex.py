@@ -1,7 +1,7 @@
-"""The annex of an invoice: what each consumer used and costs of the lines that are of all consumers of the team.
+"""Annex of an invoice: quantity and cost by consumer, for lines that cover all consumers of the team.
 
 Each line's amount is shared out in proportion to tokens, to the cent by largest remainder, so that the parts add up to it.
-The annex is made from the usage that the close billed, at any time again (ADR 0041).
+The annex is computed from the usage that the close billed, at any later time again (ADR 0041).
 """
 
 import csv
@@ -28,13 +28,13 @@ SCHEMA: Final = "suanpan/annex/1"
 
 
 class AnnexError(UserError):
-    """The usage behind a line is not what was billed, so that nobody can share the line out."""
+    """Error of a line whose usage differs from the billed usage, so that it cannot be shared out."""
 
     code = "annex"
 
 
 class ConsumerPart(msgspec.Struct, frozen=True, gc=False):
-    """A consumer's part of one line: `quantity` in the unit of the line, `tokens` exact, `amount` rounded."""
+    """Consumer's part of one line: `quantity` in the unit of the line, `tokens` exact, `amount` rounded."""
 
     position: int
     charge_period: str
@@ -53,14 +53,14 @@ COLUMNS: Final = ConsumerPart.__struct_fields__
 
 
 def gathered_lines(invoice: Invoice) -> QuerySet[InvoiceLine]:
-    """Select the token lines of an invoice that name no consumer."""
+    """Return the token lines of an invoice that name no consumer."""
     return InvoiceLine.objects.filter(invoice=invoice, kind="tokens", consumer="").order_by("position")
 
 
 def annex_of(invoice: Invoice) -> list[ConsumerPart]:
-    """Share each gathered line of an invoice or draft out to its consumers.  Raises AnnexError.
+    """Return the parts of each gathered line of an invoice or draft by consumer.  Raises AnnexError.
 
-    Grain: line and consumer, in this order; empty where every line names its consumer.
+    Grain: line and consumer, in this order; empty if every line names its consumer.
     """
     lines = {LineKey.of(row, team=invoice.team.code, platform=False): row for row in gathered_lines(invoice)}
     period = invoice.period
@@ -88,7 +88,7 @@ def annex_of(invoice: Invoice) -> list[ConsumerPart]:
 
 
 def annex_file(invoice: Invoice, suffix: str) -> bytes:
-    """Write the annex as "json", "csv" or "xlsx".  Raises AnnexError."""
+    """Return the annex as "json", "csv" or "xlsx" bytes.  Raises AnnexError."""
     parts = annex_of(invoice)
     if suffix == "json":
         return canonical_json(annex_document(invoice, parts)).encode()
@@ -112,7 +112,7 @@ def annex_file(invoice: Invoice, suffix: str) -> bytes:
 
 
 def annex_document(invoice: Invoice, parts: Sequence[ConsumerPart]) -> dict[str, Any]:
-    """The annex for programs: the parts of each line, by position."""
+    """Return the annex as a JSON document: the parts of each line, by position."""
     return {
         "schema": SCHEMA, "number": invoice.number, "period": invoice.period.month, "team": invoice.team.code,
         "currency": invoice.currency,

@@ -1,4 +1,4 @@
-"""Whether a draft is what was approved: its text as the audit log has it, its total and lines as its charges give them."""
+"""Checks of a draft against its approval: its text as in the audit log, its total and lines as its charges give them."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,18 +16,18 @@ from metering.messages import Message
 from pricing.number_text import amount_text
 
 FROM_FACTORS: Final = ("co2_location_kg", "co2_market_kg")
-"""What a line says beside its charge: the hash of the approved text covers it."""
+"""Fields of a line that its charge does not have; the hash of the approved text covers them."""
 
 
 class DraftText(msgspec.Struct):
-    """What charges give of the text of a draft."""
+    """Fields of a draft's text that its charges determine."""
 
     total: str
     lines: list[DocumentLine]
 
 
 def drafts_differing(period: BillingPeriod, drafts: Sequence[Invoice]) -> Iterator[tuple[Invoice, Message]]:
-    """Each draft that is not what was approved, with how it differs. `draft_text` of a draft: as it is stored."""
+    """Yield each draft that differs from its approval, with the difference. Each draft has `draft_text`, its stored text."""
     teams = [draft.team.code for draft in drafts]
     charges = charges_by_invoice(charges_of_close(period.close_number, teams))
     rows = defaultdict[int, list[tuple[Any, ...]]](list)
@@ -37,7 +37,7 @@ def drafts_differing(period: BillingPeriod, drafts: Sequence[Invoice]) -> Iterat
     approvals = AuditEntry.objects.filter(action="invoice_approve", subject__in=subjects).order_by("id")
     approved = {(entry.subject, entry.actor): entry.detail for entry in approvals}
     for draft in drafts:
-        text: str = draft.draft_text  # type: ignore[attr-defined]  # who asks annotates the query with it
+        text: str = draft.draft_text  # type: ignore[attr-defined]  # annotated by the caller's query
         lines = invoice_lines(charges.get((draft.team.code, draft.shadow), []))
         detail = approved.get((f"{period.month} {draft.team.code}", draft.approved_by))
         difference = _from_approval(draft, text, detail) or _from_charges(draft, text, lines, rows[draft.pk])

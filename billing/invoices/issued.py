@@ -1,7 +1,7 @@
-"""What may leave for other systems: the documents of a month, once all of them are issued.
+"""Documents of a month for other systems, once all of them are issued.
 
-A ledger journal or a cost export of half a month would be posted as if it were the whole. Credit notes and rebills that
-were issued while the month was open belong to it.
+A ledger journal or a cost export of half a month would be posted as if it were the whole. Credit notes and rebills
+issued while the month was open belong to it.
 """
 
 from billing.invoices.models import BillingPeriod, Invoice, Note
@@ -12,19 +12,19 @@ Issued = Invoice | Note
 
 
 class NoPeriodError(UserError, LookupError):
-    """A month that nobody has opened."""
+    """Error of a month without a period."""
 
     code = "no_period"
 
 
 class NotIssuedError(UserError):
-    """Nothing is issued, or drafts still wait: somebody has to act before the month is complete."""
+    """Error of a month without issued documents, or with drafts that a person must act on first."""
 
     code = "not_issued"
 
 
 def issued_documents(month: str, *, texts: bool = True) -> tuple[BillingPeriod, list[Issued]]:
-    """The period and its invoices, then its notes, in order of their numbers; without `texts` their content is not read.
+    """Return the period and its invoices, then its notes, by number; without `texts` their content is not read.
 
     Raises NoPeriodError, NotIssuedError.
     """
@@ -53,13 +53,13 @@ def issued_documents(month: str, *, texts: bool = True) -> tuple[BillingPeriod, 
 
 
 def _refuse_unbuilt(period: BillingPeriod) -> None:
-    """A voided draft that nobody rebuilt leaves a team without its invoice."""
+    """Raise NotIssuedError for a voided draft that was not rebuilt, which leaves a team without its invoice."""
     for invoice in unbuilt_drafts(period):
         raise NotIssuedError(unbuilt_words(invoice, period.month))
 
 
 def unbuilt_words(invoice: Invoice, month: str) -> Message:
-    """What is to be done about a voided draft that nobody built again."""
+    """Return the advice about a voided draft that was not rebuilt."""
     return Message(
         "the draft of %(code)s for %(month)s was voided: build it again with `manage.py invoice rebuild %(month)s --team "
         "%(code)s`",
@@ -68,11 +68,11 @@ def unbuilt_words(invoice: Invoice, month: str) -> Message:
 
 
 def unbuilt_teams(period: BillingPeriod) -> dict[str, str]:
-    """The teams that a closed month charges nothing because their drafts were voided, with what is to be done."""
+    """Return teams without charges in a closed month because their drafts were voided, with the advice."""
     return {one.team.code: unbuilt_words(one, period.month) for one in unbuilt_drafts(period) if not one.shadow}
 
 
 def issued_notes(month: str) -> list[Note]:
-    """The notes that were issued in a month, in order of their numbers."""
+    """Return the notes issued in a month, by number."""
     notes = Note.objects.filter(correction__period__month=month, number__isnull=False)
     return list(notes.select_related("team", "correction", "invoice").order_by("kind", "fiscal_year", "sequence"))

@@ -1,4 +1,4 @@
-"""What pages call the states and kinds of periods, documents, corrections and operations."""
+"""Display names of states and kinds of periods, documents, corrections and operations."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ INVOICE_STATUS: Final[dict[str, Promise]] = {
     Invoice.Status.VOID: _("Void"),
 }
 DOCUMENT_STATE: Final = {**INVOICE_STATUS, "disputed": _("Disputed"), "settled": _("Settled"), "shadow": _("Shadow")}
-"""States of an invoice or a note, as `billing.invoices.selectors.state_of` and the sums under lists name them."""
+"""States of an invoice or a note, as in `billing.invoices.selectors.state_of` and the sums under lists."""
 DOCUMENT_KIND: Final[dict[str, Promise]] = {
     "invoice": _("Invoice"), "shadow": _("Shadow"), Note.Kind.CREDIT: _("Credit note"), Note.Kind.REBILL: _("Rebill"),
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""The lines of a team's month summed as pages of the whole installation need them: by place and what was used, not by price.
+"""Roll-ups of a team's lines for pages of the whole installation: by place and product, not by price.
 
 A month of a thousand teams has fifty thousand lines and half as many sums; reading them takes a tenth of the time. They
-are kept beside the last assessment of a large month and beside each invoice of a closed one, so both say the same.
+are stored with the last assessment of a large month and with each invoice of a closed one, so both show the same.
 """
 
 from collections import defaultdict
@@ -24,12 +24,12 @@ from pricing.rating import LineKey
 
 WASTING_SHOWN: Final = 10
 LOW_HFU: Final = Decimal("0.30")
-"""Below it a job is listed as wasting even where no policy judged it so."""
+"""HFU below which a job is listed as wasting even without a policy's penalty."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatementLine:
-    """One line as the document states it, or would. `digest` finds it again: it names everything but the amount."""
+    """Line as stated, or to be stated, by its document. `digest` identifies it: a hash of everything but the amount."""
 
     key: LineKey
     position: int
@@ -44,18 +44,18 @@ class StatementLine:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """What its team recognises it by: cluster and namespace, or the consumer at the gateway."""
+        """Return cluster, namespace and consumer at the gateway, by which the team recognises the line."""
         return (self.key.cluster, self.key.namespace, self.key.consumer)
 
 
 def statement_line(line: Line) -> StatementLine:
-    """A line of charges that no close has billed yet."""
+    """Return a line of charges that no close has billed yet."""
     charge = line.charge
     return StatementLine(charge.key, line.position, line.quantity, charge.unit_price, line.amount, line.energy_kwh)
 
 
 class Charged(Protocol):
-    """A line, or lines that differ only in their price version, policy, reason or month, as one sum."""
+    """Line, or sum of lines that differ only in their price version, policy, reason or month."""
 
     @property
     def key(self) -> "LineKey | LineRollup": ...
@@ -66,7 +66,7 @@ class Charged(Protocol):
 
 
 class LineRollup(OfKind, msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Rounded lines of one team, added up; `quantity` in `unit`."""
+    """Sum of rounded lines of one team; `quantity` in `unit`."""
 
     team: str
     kind: str
@@ -83,12 +83,12 @@ class LineRollup(OfKind, msgspec.Struct, array_like=True, frozen=True, gc=False)
 
     @property
     def key(self) -> Self:
-        """Itself, where a line has a key."""
+        """Return the roll-up itself, which has the fields of a line's key."""
         return self
 
 
 class WastingJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A judged job with a penalty or a low HFU."""
+    """Judged job with a penalty or a low HFU."""
 
     team: str
     cluster: str
@@ -103,7 +103,7 @@ class WastingJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def wasted(self) -> Decimal:
-        """GPU-seconds that computed nothing."""
+        """Return the GPU-seconds without useful computation."""
         return self.gpu_seconds * (1 - self.hfu)
 
 
@@ -112,7 +112,7 @@ _named: Final = attrgetter(*LineRollup.__struct_fields__[:-2])
 
 @dataclass(frozen=True, slots=True)
 class MonthRollups:
-    """What some teams are charged, what they are only shown, and the most wasteful jobs of each namespace."""
+    """Roll-ups of charged lines and of shadow lines, and the most wasteful jobs of each namespace."""
 
     charged: list[LineRollup] = field(default_factory=list)
     shadow: list[LineRollup] = field(default_factory=list)
@@ -120,7 +120,7 @@ class MonthRollups:
 
 
 def line_rollups(lines: Iterable[Charged]) -> list[LineRollup]:
-    """Lines by all that a page asks of them but their price."""
+    """Return sums of lines by all fields that pages filter on, except the price."""
     sums: dict[tuple[Any, ...], list[Decimal]] = defaultdict(lambda: [Decimal(0), Decimal("0.00")])
     for line in lines:
         total = sums[_named(line.key)]
@@ -130,7 +130,7 @@ def line_rollups(lines: Iterable[Charged]) -> list[LineRollup]:
 
 
 def wasting_jobs(verdicts: Iterable[Verdict | EfficiencyVerdict]) -> list[WastingJob]:
-    """The jobs that a page may list as wasting: of each namespace the most wasteful, so that every filter finds its own."""
+    """Return the jobs that a page may list as wasting: the most wasteful of each namespace, so that any filter has some."""
     places: dict[tuple[str, str, str], list[WastingJob]] = defaultdict(list)
     for item in verdicts:
         if item.hfu is not None and (item.reason.startswith("penalty") or item.hfu < LOW_HFU):
@@ -143,12 +143,12 @@ def wasting_jobs(verdicts: Iterable[Verdict | EfficiencyVerdict]) -> list[Wastin
 
 
 def most_wasteful(jobs: Iterable[WastingJob]) -> list[WastingJob]:
-    """As many as a page shows, the most wasteful first."""
+    """Return as many jobs as a page shows, the most wasteful first."""
     return sorted(jobs, key=lambda job: (-job.wasted, job.job))[:WASTING_SHOWN]
 
 
 def invoiced_rollups(period: BillingPeriod, teams: QuerySet[Team]) -> tuple[list[LineRollup], list[LineRollup]]:
-    """The invoice lines of a closed month as sums: of what is charged, and of what is only shown."""
+    """Return the invoice lines of a closed month as sums: charged ones and shadow ones."""
     kept = InvoiceSums.objects.filter(invoice__period=period, invoice__team__in=teams)
     rows = kept.exclude(invoice__status=Invoice.Status.VOID).order_by("invoice__team__code")
     decoder = msgspec.json.Decoder(list[LineRollup])
@@ -160,13 +160,13 @@ def invoiced_rollups(period: BillingPeriod, teams: QuerySet[Team]) -> tuple[list
 
 
 def invoiced_total(period: BillingPeriod, teams: QuerySet[Team], *, shadow: bool) -> Decimal:
-    """The total of a closed month."""
+    """Return the total of a closed month."""
     live = period.invoices.filter(team__in=teams, shadow=shadow).exclude(status=Invoice.Status.VOID)
     return live.aggregate(sum=Sum("total"))["sum"] or Decimal("0.00")
 
 
 def judged_wasting(close_seq: int, teams: Sequence[str], asked: Q) -> list[WastingJob]:
-    """The most wasteful jobs that a close judged, of `teams` and as `asked`."""
+    """Return the most wasteful jobs that a close judged, of `teams` and filtered by `asked`."""
     low = Q(reason__startswith="penalty") | Q(hfu__lt=LOW_HFU)
     found = EfficiencyVerdict.objects.filter(asked & low, close_seq=close_seq, team__in=teams, hfu__isnull=False)
     wasted = F("gpu_seconds") * (1 - F("hfu"))

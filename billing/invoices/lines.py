@@ -1,6 +1,6 @@
 """PURE: charges of one team -> the lines, subtotals and total of its invoice, and the canonical document.
 
-Rounding happens here once per line, inside `Charge.amount`; the total is the sum of the rounded lines.
+Rounding happens once per line, inside `Charge.amount`; the total is the sum of the rounded lines.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ SCHEMA = "suanpan/invoice/1"
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line as the document states it; `quantity` is shown with 6 decimals, `amount` is of the exact quantity."""
+    """Line as stated by the document; `quantity` is shown with 6 decimals, `amount` is computed from the exact quantity."""
 
     position: int
     charge: Charge
@@ -47,13 +47,13 @@ class Line(msgspec.Struct, frozen=True):
         return self.charge.key
 
     def document_line(self) -> "DocumentLine":
-        """The line as the canonical document states it."""
+        """Return the line in the form of the canonical document."""
         key = self.charge.key
         priced = key.token_class
         token_class, context = class_and_context(priced) if SEPARATOR in priced else (priced, "")
         location, market = self.co2_location_kg, self.co2_market_kg
         carbon = (UNSET, UNSET) if location is None or market is None else (energy_text(location), energy_text(market))
-        return DocumentLine(  # by place, which is made in a third of the time
+        return DocumentLine(  # positional: takes a third of the time of keywords
             self.position, key.kind, key.cluster or None, key.namespace or None, key.consumer or None,
             key.accelerator or None, key.sku, token_class or None, quantity_text(self.quantity), key.unit,
             price_text(self.charge.unit_price), amount_text(self.amount), key.price_version, key.policy or None,
@@ -63,7 +63,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class DocumentLine(msgspec.Struct, frozen=True, gc=False):
-    """A line of a document: null where something does not apply, UNSET where older documents do not have the field.
+    """Line of a document: null if a field does not apply, UNSET if older documents lack the field.
 
     Numbers are texts of `pricing.number_text`.
     """
@@ -92,18 +92,18 @@ class DocumentLine(msgspec.Struct, frozen=True, gc=False):
 
 
 def token_class_fields(priced: str) -> dict[str, str | None]:
-    """The class of tokens of a line, and `context`, the bucket of prompt lengths, where its price depends on it."""
+    """Return the token class of a line, and `context`, its bucket of prompt lengths, if the price depends on it."""
     token_class, context = class_and_context(priced)
     return {"token_class": token_class or None, **({"context": context} if context else {})}
 
 
 def energy_or_none(energy_kwh: Decimal | None) -> str | None:
-    """The text of energy, None where it is unknown."""
+    """Return the text of energy, None if unknown."""
     return None if energy_kwh is None else energy_text(energy_kwh)
 
 
 def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
-    """Lines in the order of the document: regular before corrections, then by kind and name."""
+    """Return lines in the order of the document: regular before corrections, then by kind and name."""
     return [
         Line(
             position=position,
@@ -138,26 +138,26 @@ RECIPIENT_FACTS = ("legal_entity", "attention", "cost_centers")
 
 
 def non_empty(party: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Those of the named facts of a party that are not empty."""
+    """Return those of the named facts of a party that are not empty."""
     return {name: party[name] for name in names if party.get(name)}
 
 
 def issuer_facts(setup: Any) -> dict[str, str]:
-    """The facts of the issuer in the billing set-up, beside its name."""
+    """Return the issuer's facts in the billing set-up, beside its name."""
     return non_empty({name: getattr(setup, name) for name in ISSUER_FACTS}, ISSUER_FACTS)
 
 
 def recipient_facts(team: Any, legal_entity: str) -> dict[str, Any]:
-    """Return the facts of a team beside its name and cost centres, with the legal entity that it was of."""
+    """Return the facts of a team beside its name and cost centres, with its legal entity at the time."""
     return non_empty({"legal_entity": legal_entity, "attention": team.recipient}, RECIPIENT_FACTS)
 
 
 @dataclass(frozen=True, slots=True)
 class InvoiceParties:
-    """The facts that an invoice copies, so that it never changes when they do.
+    """Facts that an invoice copies, so that it never changes when they do.
 
     `issuer_facts` (legal_entity, address, tax_id, contact) and `recipient_facts` (legal_entity, attention, and
-    `cost_centers`: `value` and `valid_from` of each where the time of its usage has several, of which `cost_center` is the
+    `cost_centers`: `value` and `valid_from` of each if the time of its usage has several, of which `cost_center` is the
     last): those that are set. A document has no field for a fact that is not set, so that older ones keep their bytes.
     """
 
@@ -175,7 +175,7 @@ class InvoiceParties:
 
 
 def draft_document(parties: InvoiceParties, lines: Sequence[Line]) -> dict[str, Any]:
-    """The document without its number and predecessor; each line as DocumentLine, for `canonical_json`."""
+    """Return the document without its number and predecessor; each line as DocumentLine, for `canonical_json`."""
     by_kind: dict[str, Decimal] = {}
     for line in lines:
         by_kind[line.key.kind] = by_kind.get(line.key.kind, Decimal("0.00")) + line.amount
@@ -201,7 +201,7 @@ def draft_document(parties: InvoiceParties, lines: Sequence[Line]) -> dict[str, 
         "subtotals": [{"kind": kind, "amount": amount_text(amount)} for kind, amount in by_kind.items()],
         "total": amounts_text(line.amount for line in lines),
         "energy_kwh": energy_or_none(energy),
-        **carbon,  # only where it is known: older documents keep their bytes
+        **carbon,  # absent if unknown: older documents keep their bytes
     }
 
 
@@ -211,7 +211,7 @@ def _sum_of(values: Iterable[Decimal | None]) -> Decimal | None:
 
 
 def period_facts(month: str, zone: str, window: Interval) -> dict[str, str]:
-    """The billing period as documents state it: local bounds with their offset, and in UTC."""
+    """Return the billing period as documents state it: local bounds with their offset, and in UTC."""
     local = window.in_zone(zone)
     return {
         "month": month,
@@ -224,12 +224,12 @@ def period_facts(month: str, zone: str, window: Interval) -> dict[str, str]:
 
 
 def numbered_document(draft: dict[str, Any], *, number: str, previous_sha256: str) -> dict[str, Any]:
-    """The invoice: the draft with its number and the hash of the document before it in the series."""
+    """Return the invoice: the draft with its number and the hash of the previous document in the series."""
     return {**draft, "number": number, "previous_sha256": previous_sha256 or None}
 
 
 def numbered_text(draft: str, *, number: str, previous_sha256: str) -> str:
-    """The canonical text of the invoice, made from that of its draft, of which nothing is read or written again.
+    """Return the canonical text of the invoice from the text of its draft, whose values are copied unparsed.
 
     >>> numbered_text('{"lines":[1],"total":"1.00"}', number="A-1", previous_sha256="")
     '{"lines":[1],"number":"A-1","previous_sha256":null,"total":"1.00"}'
@@ -239,5 +239,5 @@ def numbered_text(draft: str, *, number: str, previous_sha256: str) -> str:
 
 
 def hours_shown(microseconds: Decimal | Fraction) -> Decimal:
-    """Device-microseconds as GPU-hours with 6 decimals; the amount of a line never follows from it."""
+    """Convert device-microseconds to GPU-hours with 6 decimals; the amount of a line never follows from it."""
     return round_to(Fraction(microseconds) / MICROSECONDS_PER_HOUR, QUANTITY_PLACES)

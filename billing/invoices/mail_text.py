@@ -1,4 +1,4 @@
-"""One document as a mail in the language of its recipient: what it is, its amount, until when to object, and the PDF."""
+"""Mail of one document in the language of its recipient: kind, amount, dispute deadline, and the PDF."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -19,11 +19,11 @@ from pricing.number_text import grouped_amount
 
 
 def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
-    """The mail as it is sent: text, the same as a page, the PDF; Message-ID by document, recipient and round."""
+    """Return the mail as sent: text, the same as HTML, the PDF; Message-ID by document, recipient and round."""
     document = mail.document
     with override(mail.language):
         facts = facts_of_mail(document)
-        subject = " ".join(_subject(document).split())  # a name cannot break the header
+        subject = " ".join(_subject(document).split())  # a line break in a name must not break the header
         context = {"facts": facts, "title": _kind(document), "due": _due(document)}
         link = portal_link("invoice" if isinstance(document, Invoice) else "note", document.pk)
         context |= {"subject": subject, "amount": _money(document), "link": link}
@@ -37,13 +37,13 @@ def mail_of(mail: DocumentMail) -> EmailMultiAlternatives:
 
 
 def message_id(mail: DocumentMail) -> str:
-    """The same for every attempt of a round, another for every recipient and every round."""
+    """Return the Message-ID: equal for every attempt of a round, another for every recipient and every round."""
     domain = parseaddr(settings.MAIL_FROM)[1].rpartition("@")[2] or "localhost"
     return f"<{mail.document.sha256[:24]}.{mail.pk}.{mail.round}@{domain}>"
 
 
 def facts_of_mail(document: Invoice | Note) -> list[tuple[str, str]]:
-    """Label and value of each fact of the mail, in the active language."""
+    """Return label and value of each fact of the mail, in the active language."""
     content = document_of(document)
     recipient = content["recipient"]
     name = recipient["name"] or recipient["team"]
@@ -66,7 +66,7 @@ def facts_of_mail(document: Invoice | Note) -> list[tuple[str, str]]:
 
 
 def _due(document: Invoice | Note) -> str:
-    """The last day: the window ends at the local midnight after it."""
+    """Return the last day of the dispute window, which ends at the local midnight after it."""
     due = printed_until(document)
     return "" if due is None else (due.date() - timedelta(days=1)).isoformat()
 

@@ -1,4 +1,4 @@
-"""All reads of periods and invoices."""
+"""Reads of periods and invoices."""
 
 import json
 from typing import Any
@@ -25,20 +25,20 @@ from pricing.number_text import amount_text
 
 
 def invoices_of(month: str) -> QuerySet[Invoice]:
-    """The invoices, drafts and shadows of a month, by team; without those that were voided."""
+    """Return the invoices, drafts and shadows of a month, by team, without voided ones."""
     invoices = Invoice.objects.filter(period__month=month).exclude(status=Invoice.Status.VOID)
     return invoices.select_related("team", "period").prefetch_related("events").order_by("team__code", "shadow")
 
 
 def drafts_of_close(period: BillingPeriod) -> QuerySet[Invoice]:
-    """Every invoice and draft of a month, voided ones included, but not those of a close that was taken back."""
+    """Return every invoice and draft of a month, voided ones included, without those of a reopened close."""
     reopened = Proposal.objects.filter(kind="reopening", subject=period.month, state=Proposal.State.APPROVED)
     taken_back = max((row.outcome["last_draft"] for row in reopened), default=0)
     return Invoice.objects.filter(period=period, pk__gt=taken_back)
 
 
 def unbuilt_drafts(period: BillingPeriod) -> list[Invoice]:
-    """Drafts that were voided and that nobody built again, one a team: each leaves its team without an invoice."""
+    """Return voided drafts that were not rebuilt, one per team: each leaves its team without an invoice."""
     drafts = drafts_of_close(period)
     kept = set(drafts.exclude(status=Invoice.Status.VOID).values_list("team_id", "shadow"))
     voided = drafts.filter(status=Invoice.Status.VOID).select_related("team").order_by("team__code", "id")
@@ -47,7 +47,7 @@ def unbuilt_drafts(period: BillingPeriod) -> list[Invoice]:
 
 
 def teams_without_invoice(period: BillingPeriod) -> list[str]:
-    """Teams that a month charges and that have no issued invoice of it: their drafts wait, were voided, or are blocked."""
+    """Return teams that a month charges without an issued invoice: their drafts are pending, voided or blocked."""
     waiting = invoices_of(period.month).filter(shadow=False).exclude(status=Invoice.Status.ISSUED)
     unbuilt = (invoice.team.code for invoice in unbuilt_drafts(period) if not invoice.shadow)
     blocked = period.held_teams.values_list("team", flat=True)
@@ -55,12 +55,12 @@ def teams_without_invoice(period: BillingPeriod) -> list[str]:
 
 
 def invoices_as_dict(month: str) -> dict[str, Any]:
-    """The JSON of the contract: every invoice and draft of the month with its lines."""
+    """Return the JSON of the contract: every invoice and draft of the month with its lines."""
     return {"period": month, "invoices": [invoice_as_dict(invoice) for invoice in invoices_of(month)]}
 
 
 def invoice_as_dict(invoice: Invoice) -> dict[str, Any]:
-    """One invoice as the contract gives it; its lines are those of the document."""
+    """Return one invoice in the form of the contract; its lines are those of the document."""
     document = document_of(invoice)
     return {
         "number": invoice.number,
@@ -78,18 +78,18 @@ def invoice_as_dict(invoice: Invoice) -> dict[str, Any]:
 
 
 def document_of(invoice: Invoice | Note) -> dict[str, Any]:
-    """The document as issued, or what a draft would say."""
+    """Return the issued document, or the content of a draft."""
     document: dict[str, Any] = json.loads(invoice.document) if invoice.document else invoice.draft
     return document
 
 
 def with_cost_center(invoices: QuerySet[Invoice]) -> QuerySet[Any]:
-    """Invoices and drafts with the `cost_center` that each names: its team may have another one by now."""
+    """Return invoices and drafts with the `cost_center` that each states: their team may have another one by now."""
     return invoices.alias(said=Cast("draft", JSONField())).annotate(cost_center=KT("said__recipient__cost_center"))
 
 
 def state_of(document: Invoice | Note) -> str:
-    """Where a document is: draft, preview, approved, void; once issued: issued, disputed or settled, by its events."""
+    """Return the state of a document: draft, preview, approved, void; once issued (by events): issued, disputed, settled."""
     if document.number is None:
         return document.status if isinstance(document, Invoice) else document.correction.status
     kinds = [event.kind for event in document.events.all()]
@@ -99,18 +99,18 @@ def state_of(document: Invoice | Note) -> str:
 
 
 def notes_issued() -> QuerySet[Note]:
-    """All issued credit notes and rebills, the newest first."""
+    """Return all issued credit notes and rebills, the newest first."""
     notes = Note.objects.filter(number__isnull=False).select_related("team", "correction__period", "invoice")
     return notes.order_by("-issued_at", "-id")
 
 
 def corrections_all() -> QuerySet[Correction]:
-    """All corrections with their notes, the newest first."""
+    """Return all corrections with their notes, the newest first."""
     return Correction.objects.select_related("proposal").prefetch_related("notes__team", "notes__invoice").order_by("-id")
 
 
 def note_as_dict(note: Note) -> dict[str, Any]:
-    """One issued note for programs; its lines are those of the document."""
+    """Return one issued note as JSON; its lines are those of the document."""
     document = document_of(note)
     return {
         "period": document["period"]["month"],
@@ -131,7 +131,7 @@ def note_as_dict(note: Note) -> dict[str, Any]:
 
 
 def correction_as_dict(correction: Correction) -> dict[str, Any]:
-    """One correction for programs, with its notes: drafts without a number, issued ones by number."""
+    """Return one correction as JSON, with its notes: drafts without a number, issued ones by number."""
     return {
         "id": correction.pk,
         "status": correction.status,
@@ -153,7 +153,7 @@ def correction_as_dict(correction: Correction) -> dict[str, Any]:
 
 
 def period_of(month: str) -> BillingPeriod:
-    """The period of a month as it is stored, or, where nobody has opened it, as it would be; reading stores nothing.
+    """Return the stored period of a month, or an unsaved one if it was never opened; a read stores nothing.
 
     Raises NoSetupError or IntervalError.
     """
@@ -161,14 +161,14 @@ def period_of(month: str) -> BillingPeriod:
 
 
 def period_unopened(month: str) -> BillingPeriod:
-    """The period of a month that is not stored, as it would be.  Raises NoSetupError or IntervalError."""
+    """Return an unsaved period of a month.  Raises NoSetupError or IntervalError."""
     zone = billing_setup().zone
     window = billing_month(month, zone)
     return BillingPeriod(month=month, zone=zone, start=window.start, end=window.end)
 
 
 def known_before(period: BillingPeriod) -> int:
-    """The close number before which a month is known: its own, of an open month that of the next close of any."""
+    """Return the close number before which a month is known: its own, or for an open month the next one."""
     return period.close_seq if period.close_seq is not None else last_close_seq() + 1
 
 
@@ -177,7 +177,7 @@ def mails_of(document: Invoice | Note) -> QuerySet[DocumentMail]:
 
 
 def mails_all() -> QuerySet[DocumentMail]:
-    """All mails: what failed, then what waits, then what was sent; within each the newest first."""
+    """Return all mails: failed, then pending, then sent ones; within each the newest first."""
     order = Case(
         When(status=DocumentMail.Status.FAILED, then=0), When(status=DocumentMail.Status.PENDING, then=1), default=2
     )
@@ -185,17 +185,17 @@ def mails_all() -> QuerySet[DocumentMail]:
 
 
 def contacts_all() -> QuerySet[BillingContact]:
-    """All billing contacts, those still in force first within each team."""
+    """Return all billing contacts, those still in force first within each team."""
     return BillingContact.objects.select_related("team").order_by("team__code", F("valid_until").desc(nulls_first=True))
 
 
 def last_export(period: BillingPeriod) -> JournalExport | None:
-    """The journal of a month that was handed to the ledger last."""
+    """Return the last journal of a month that was exported to the ledger."""
     return period.journal_exports.order_by("-id").first() if period.pk else None
 
 
 def journal_as_dict(export: JournalExport) -> dict[str, Any]:
-    """One exported journal for programs, with the acknowledgement of the ledger."""
+    """Return one exported journal as JSON, with the acknowledgement of the ledger."""
     return {
         "batch_hash": export.batch_hash,
         "journals": export.journals,

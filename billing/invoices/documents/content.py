@@ -1,7 +1,7 @@
-"""The content of an invoice or note: the typed reading of ``suanpan/invoice/1`` and ``suanpan/note/1``.
+"""Content of an invoice or note: typed form of ``suanpan/invoice/1`` and ``suanpan/note/1``.
 
-The canonical JSON (and its SHA-256) belongs to issuing; here it is only read. Keys that are missing mean null, unknown
-keys are ignored, so a later document with more facts still renders.
+The canonical JSON (and its SHA-256) is made at the issue; here it is only read. Missing keys mean null, unknown keys are
+ignored, so a later document with more facts still renders.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ MARKS: Final[Mapping[str, str | None]] = {
     "draft": "draft", "preview": "draft", "approved": "draft", "issued": None, "disputed": None, "settled": None,
     "void": "void",
 }  # fmt: skip
-"""The mark of a document by its state. A dispute or a settlement is not printed: an issued file keeps its bytes."""
+"""Mark of a document by its state. A dispute or a settlement is not printed: an issued file keeps its bytes."""
 
 
 class DocumentError(ValueError):
-    """The document cannot be rendered; the message names the document and the value."""
+    """Error of a document that cannot be rendered; the message names the document and the value."""
 
 
 class UnbalancedDocumentError(DocumentError):
-    """The printed sums would not be the sums of the printed lines."""
+    """Error of a document whose sums are not the sums of its lines."""
 
 
 class Issuer(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Issuer(msgspec.Struct, frozen=True):
 
 
 class DatedCenter(msgspec.Struct, frozen=True):
-    """A cost centre from a local time on; the first of a document from its beginning."""
+    """Cost centre from a local time on; the first of a document from its beginning."""
 
     value: str
     valid_from: str | None = None
@@ -69,28 +69,28 @@ class Period(msgspec.Struct, frozen=True):
 
 
 class Credited(msgspec.Struct, frozen=True):
-    """The line that a line of a note takes from; no document is the note itself."""
+    """Line that a line of a note credits; without document it is in the note itself."""
 
     position: int
     document: str | None = None
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """The invoice that a note corrects."""
+    """Invoice that a note corrects."""
 
     number: str
     month: str
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why a note was issued."""
+    """Reason of a note."""
 
     code: str
     text: str
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One charge. ``amount`` is already rounded; it is printed, never recomputed from quantity and price."""
+    """Charge line. ``amount`` is already rounded; it is printed, never recomputed from quantity and price."""
 
     position: int
     kind: str
@@ -122,7 +122,7 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def credited_line(self) -> str | None:
-        """The line that a line of a note takes from, as `AI-INFRA-2026-000001 #3`."""
+        """Return the line that a line of a note credits, as `AI-INFRA-2026-000001 #3`."""
         if self.credits is None:
             return None
         return f"{self.credits.document or ''} #{self.credits.position}".strip()
@@ -134,7 +134,7 @@ class Subtotal(msgspec.Struct, frozen=True):
 
 
 class Invoice(msgspec.Struct, frozen=True):
-    """One invoice or note as printed. ``number`` is null until issue; only a note has a reason."""
+    """Invoice or note as printed. ``number`` is null until issue; only a note has a reason."""
 
     schema: str
     issuer: Issuer
@@ -156,12 +156,12 @@ class Invoice(msgspec.Struct, frozen=True):
 
 
 def known_facts(party: Issuer | Recipient, names: Iterable[str]) -> list[tuple[str, str]]:
-    """Name and value of the facts of a party that the document has; older documents have none of them."""
+    """Return name and value of the facts of a party that the document has; older documents have none of them."""
     return [(name, value) for name in names if (value := getattr(party, name))]
 
 
 def cost_centers_text(recipient: Recipient) -> str:
-    """Return the cost centre of a document, or where its usage had several each with its local beginning.
+    """Return the cost centre of a document; of several, each with its local beginning.
 
     >>> moved = DatedCenter("CC-211", "2026-10-11T00:00:00+08:00")
     >>> cost_centers_text(Recipient("nlp", cost_center="CC-211", cost_centers=(DatedCenter("CC-210"), moved)))
@@ -176,7 +176,7 @@ def cost_centers_text(recipient: Recipient) -> str:
 
 
 def mark_of(status: str) -> str | None:
-    """`draft` before the issue, `void` for a void draft, None for an issued document.
+    """Return the mark `draft` before the issue, `void` for a void draft, None for an issued document.
 
     Raises ValueError for an unknown status, so that a new one is never printed as if it were issued.
     """
@@ -186,16 +186,16 @@ def mark_of(status: str) -> str | None:
 
 
 def mark_on(status: str, *, shadow: bool) -> str | None:
-    """The mark of a document: a shadow is marked as one at every moment, since nobody ever owes it."""
+    """Return the mark of a document: a shadow is always marked as one, since it is never owed."""
     mark = mark_of(status)
     return "shadow" if shadow and mark != "void" else mark
 
 
 def read_document(document: Mapping[str, Any]) -> Invoice:
-    """Read the canonical document into immutable types and check that it adds up.
+    """Return the canonical document as immutable types, checked to add up.
 
     Raises DocumentError for another schema, a missing or mistyped key, or a number that is not finite, and
-    UnbalancedDocumentError when lines, subtotals and total disagree: a sheet that does not add up is never printed.
+    UnbalancedDocumentError if lines, subtotals and total disagree: a sheet that does not add up is never printed.
     """
     try:
         invoice = msgspec.convert(document, Invoice)
@@ -209,12 +209,12 @@ def read_document(document: Mapping[str, Any]) -> Invoice:
 
 
 def sum_of(lines: Iterable[Line]) -> Decimal:
-    """Sum of amounts; the decimals of an amount also for no lines."""
+    """Return the sum of amounts, with the decimals of an amount also for no lines."""
     return sum((line.amount for line in lines), round_amount(0))
 
 
 def lines_of(invoice: Invoice, kind: str) -> tuple[Line, ...]:
-    """Lines of one kind: current usage first, corrections of earlier periods last, each in order of position."""
+    """Return the lines of one kind: current usage first, corrections of earlier periods last, each in order of position."""
     lines = (line for line in invoice.lines if line.kind == kind)
     return tuple(sorted(lines, key=lambda line: (line.is_correction, line.position)))
 

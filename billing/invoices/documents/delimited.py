@@ -1,4 +1,4 @@
-"""The invoice as CSV: one row a line, stable English column names, for people with Excel and for programs."""
+"""Invoice as CSV: one row per line, stable English column names, for people with Excel and for programs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any, Final
 from billing.invoices.documents.content import Invoice, Line, mark_of, read_document
 
 BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
-# What spreadsheets take for the start of a formula; the full-width forms are folded by East Asian versions.
+# Characters that start a formula in spreadsheets; East Asian versions fold the full-width forms.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 DAMAGED = re.compile(r"\d{16,}|\d+(\.\d+)?[eE]\d+|0\d+", re.ASCII)
-"""Names that a spreadsheet takes for a number and changes."""
+"""Pattern of names that a spreadsheet takes for a number and changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a row is made of: one line, and the facts of its document, some of which the document does not have itself."""
+    """Source of a CSV row: one line, and the facts of its document, some of which are not in the document."""
 
     document: Invoice
     status: str
@@ -46,7 +46,7 @@ COLUMNS: Final = {
     "corrects_invoice": "document.invoice.number", "correction_reason": "document.reason.code", "style": "line.style",
     "credits_document": "line.credits.document", "credits_position": "line.credits.position", "context": "line.context",
 }  # fmt: skip
-"""Each column with the place of its value; the cell is empty where any part of that is null."""
+"""Attribute path of each column's value; the cell is empty if any part of the path is null."""
 
 
 def render_csv(
@@ -56,9 +56,9 @@ def render_csv(
     issued_at: datetime | None = None,
     status: str = "issued",
 ) -> bytes:
-    """Render the lines of one invoice as CSV (RFC 4180, UTF-8 with byte order mark, CRLF).
+    """Return the lines of one invoice as CSV (RFC 4180, UTF-8 with byte order mark, CRLF).
 
-    Grain: one row a line, in order of position, the facts of the document repeated. Numbers are written exactly as in
+    Grain: one row per line, in order of position, the facts of the document repeated. Numbers are written exactly as in
     the document, without thousands separators; text that a spreadsheet would run as a formula or change as a number
     gets a leading apostrophe. Raises DocumentError, UnbalancedDocumentError, ValueError for an unknown status.
     """
@@ -83,9 +83,9 @@ def _cell(row: Row, place: str) -> str:
 
 
 def spreadsheet_text(value: str | None) -> str:
-    """Text that a spreadsheet shows as it is: with an apostrophe where it would run a formula or change a number.
+    """Return text that a spreadsheet shows unchanged: with an apostrophe if it would run a formula or change a number.
 
-    Numbers of more than 15 digits lose the others, exponents and leading zeros are computed.
+    Spreadsheets cut numbers to 15 digits, compute exponents and drop leading zeros.
 
     >>> spreadsheet_text("1234567890123456"), spreadsheet_text("12e45"), spreadsheet_text("007"), spreadsheet_text("210")
     ("'1234567890123456", "'12e45", "'007", '210')
@@ -95,7 +95,7 @@ def spreadsheet_text(value: str | None) -> str:
 
 
 def harmless(value: str | None) -> str:
-    """Text that no spreadsheet takes for a formula.
+    """Return text that no spreadsheet takes for a formula.
 
     >>> harmless("=HYPERLINK(1)"), harmless("nlp-train"), harmless(None)
     ("'=HYPERLINK(1)", 'nlp-train', '')

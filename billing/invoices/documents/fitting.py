@@ -1,8 +1,7 @@
-"""Whether a row of an invoice surely needs one line only.
+"""Estimate of row heights: True for rows that surely fit one line.
 
-Typst lays out a row of unknown height twice, once to find the height. Most rows are one line high, which the characters
-show; where they do not, the row is measured. Widths are those of Noto Sans CJK at the weights that rows have,
-rounded up.
+Typst lays out a row of unknown height twice, once to find the height. Most rows are one line high, which their characters
+prove; otherwise Typst measures the row. Widths are those of Noto Sans CJK at the weights that rows have, rounded up.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ WIDTHS: Final = {
     )
     for character in characters
 }  # fmt: skip
-"""The most a character takes, in em."""
+"""Largest width of each character, in em."""
 _IDEOGRAPH: Final = re.compile("[\u4e00-\u9fff]")
 _MEETING: Final = re.compile("(?<=[\u4e00-\u9fff])(?=[^\u4e00-\u9fff ])|(?<=[^\u4e00-\u9fff ])(?=[\u4e00-\u9fff])")
 _BETWEEN_SCRIPTS: Final = 0.25
-"""What Typst puts where an ideograph meets a letter, in em."""
+"""Space that Typst inserts between an ideograph and a letter, in em."""
 
 
 def width_of(text: str) -> float | None:
-    """The most that the text takes on one line, in em; None where that is not known.
+    """Return an upper bound of the text's width on one line, in em; None if unknown.
 
     >>> width_of("H800"), width_of("卡"), width_of("8卡"), width_of("Ω")
     (2.5, 1.0, 1.83, None)
@@ -51,7 +50,7 @@ def width_of(text: str) -> float | None:
 
 
 def is_one_line(texts: Sequence[str], tag: str = "") -> bool:
-    """Whether each text surely fits its column; `tag` follows the second."""
+    """Return True if each text surely fits its column; `tag` follows the second."""
     widths = [width_of(text) for text in (*texts, tag)]
     if None in widths:
         return False

@@ -1,4 +1,4 @@
-"""The words of the documents, Chinese and English, and nothing else.
+"""Words of the documents in Chinese and English.
 
 A label is a list of one or two strings: ``["账单", "Invoice"]`` for ``zh-en``, one of them for ``zh`` or ``en``.
 """
@@ -84,7 +84,7 @@ WORDS: dict[str, tuple[str, str]] = {
 }
 
 TITLES = {"invoice": "invoice", "credit": "credit_note", "rebill": "rebill_note"}
-"""The word at the head of a document, by its kind."""
+"""Title word of a document, by its kind."""
 
 SENTENCES: dict[str, tuple[str, str]] = {
     "energy": ("仅供参考，不计费", "For information only, not charged."),
@@ -178,7 +178,7 @@ MARKS: dict[str, tuple[str, str]] = {"draft": ("草稿", "DRAFT"), "void": ("作
 
 
 def check_language(language: str) -> Language:
-    """Narrow ``language`` or raise ValueError naming the choices."""
+    """Return ``language`` as a Language; raise ValueError naming the choices."""
     for known in get_args(Language):
         if language == known:
             return known
@@ -186,7 +186,7 @@ def check_language(language: str) -> Language:
 
 
 def choose(pair: tuple[str, str], language: Language) -> Label:
-    """``("账单", "Invoice")`` to the strings shown: both, the Chinese one or the English one; equal ones once."""
+    """Return the strings of ``("账单", "Invoice")`` to show: both, the Chinese or the English one; equal ones once."""
     if language == "zh":
         return [pair[0]]
     if language == "en" or pair[0] == pair[1]:
@@ -195,10 +195,10 @@ def choose(pair: tuple[str, str], language: Language) -> Label:
 
 
 def named(table: dict[str, tuple[str, str]], key: str, language: Language) -> Label:
-    """Label of a code such as ``cache_read``; a code nobody translated is shown as it is."""
+    """Return the label of a code such as ``cache_read``; a code without a translation is shown unchanged."""
     return choose(table.get(key, (key, key)), language)
 
 
 def inline(label: Label) -> str:
-    """Both languages in one string: ``账单 Invoice``."""
+    """Return both languages in one string: ``账单 Invoice``."""
     return " ".join(label)

@@ -1,6 +1,6 @@
-"""The invoice arranged for the page: the plain data the Typst template lays out.
+"""Page layout of the invoice: the plain data that the Typst template places.
 
-Everything is decided here (order, grouping, words, figures as strings); the template only places it. Text from outside
+Order, grouping, words and figures (as strings) are decided here; the template only places them. Text from outside
 reaches the template as JSON strings, never as Typst source.
 """
 
@@ -50,7 +50,7 @@ ROWS_SHOWN_FOR = {
 
 @dataclass(frozen=True)
 class Printing:
-    """What the invoice itself does not have: its hash, when it was issued, the language, the mark, when objecting ends."""
+    """Facts of a print that the invoice lacks: hash, issue time, language, mark, end of the dispute window."""
 
     sha256: str | None
     issued_at: datetime | None
@@ -61,7 +61,7 @@ class Printing:
 
 @dataclass(frozen=True)
 class Wording:
-    """Words of one language, and names made fit to print."""
+    """Words of one language, and names escaped for print."""
 
     language: Language
     undisplayable: Collection[str]
@@ -76,12 +76,12 @@ class Wording:
         return visible(value, self.undisplayable)
 
     def name(self, value: str | None) -> list[str]:
-        """A name from outside as pieces it may break between; a dash for none."""
+        """Return a name from outside as pieces between which it may break; a dash for None."""
         return fragments(self.text(value)) if value else [MISSING]
 
 
 def page_content(invoice: Invoice, printing: Printing, undisplayable: Collection[str] = ()) -> dict[str, Any]:
-    """Data of one document for ``templates/invoice/invoice.typ``; only strings, lists, dicts, booleans and null."""
+    """Return the data of one document for ``templates/invoice/invoice.typ``: strings, lists, dicts, booleans and null."""
     wording = Wording(printing.language, undisplayable)
     sections = [_section(invoice, subtotal.kind, wording) for subtotal in invoice.subtotals]
     return {
@@ -108,7 +108,7 @@ def page_content(invoice: Invoice, printing: Printing, undisplayable: Collection
 
 
 def _energy(invoice: Invoice) -> str | None:
-    """Energy, and what it emitted by the average of the grid and by contract, where that is known."""
+    """Return energy, and its emissions by the average of the grid and by contract, if known."""
     if invoice.energy_kwh is None:
         return None
     energy = f"{figure(invoice.energy_kwh)} kWh"
@@ -118,7 +118,7 @@ def _energy(invoice: Invoice) -> str | None:
 
 
 def abacus_digits(invoice: Invoice) -> list[int]:
-    """The total in the smallest unit of currency, one digit a rod, at least nine rods.
+    """Return the total in the smallest unit of currency, one digit per rod, at least nine rods.
 
     The mark at the head of the invoice is an abacus set to its total.
     """
@@ -159,7 +159,7 @@ def _facts(invoice: Invoice, printing: Printing, wording: Wording) -> list[dict[
 
 
 def _note_facts(invoice: Invoice, wording: Wording) -> list[tuple[str, list[str]]]:
-    """Of a note: which invoice it corrects, and why."""
+    """Return for a note the invoice that it corrects, and the reason."""
     facts: list[tuple[str, list[str]]] = []
     if invoice.invoice is not None:
         facts.append(("corrects_invoice", wording.name(invoice.invoice.number)))
@@ -170,12 +170,12 @@ def _note_facts(invoice: Invoice, wording: Wording) -> list[tuple[str, list[str]
 
 
 def issue_date(issued_at: datetime | None, period: Period) -> str | None:
-    """The local day of the issue; None before it."""
+    """Return the local day of the issue; None before it."""
     return None if issued_at is None else f"{issued_at.astimezone(ZoneInfo(period.zone)):%Y-%m-%d}"
 
 
 def last_day(due: datetime, period: Period) -> str:
-    """The last local day before `due`, which is the midnight after it."""
+    """Return the last local day before `due`, which is the midnight after it."""
     return f"{(due - timedelta(microseconds=1)).astimezone(ZoneInfo(period.zone)):%Y-%m-%d}"
 
 
@@ -200,7 +200,7 @@ def _section(invoice: Invoice, kind: str, wording: Wording) -> dict[str, Any]:
 
 
 def _row(line: Line, wording: Wording) -> dict[str, Any]:
-    """What each column shows; names in one piece where nothing has to break."""
+    """Return the text of each column; names are unbroken if the row fits one line."""
     row = _laid(line, wording)
     names = {column: "".join(row[column]) for column in ("item", "place", "unit", "price_version")}
     texts = {**row, **names}
@@ -235,7 +235,7 @@ def _laid(line: Line, wording: Wording) -> dict[str, Any]:
 
 
 def _lead(line: Line, wording: Wording) -> Label:
-    """What an adjustment is, before its SKU: reward, penalty; on a note also what is done to the line."""
+    """Return the label before an item: what a note does to the line, else the reason of an adjustment (reward, penalty)."""
     style = wording.code(STYLES, line.style) if line.style else []
     return style or (wording.code(REASONS, line.reason.partition(":")[0]) if line.reason else [])
 

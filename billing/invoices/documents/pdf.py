@@ -1,4 +1,4 @@
-"""The invoice as PDF/A-2b, set by Typst from ``templates/invoice/``."""
+"""Invoice as PDF/A-2b, set by Typst from ``templates/invoice/``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PDF_STANDARD: Literal["a-2b"] = "a-2b"
 
 @functools.cache
 def packaged_fonts() -> typst.Fonts:
-    """Noto Sans CJK (SIL Open Font License 1.1) from its package, and the fonts of Typst; read once a process (10 ms).
+    """Return Noto Sans CJK (SIL Open Font License 1.1) from its package, and Typst's fonts; read once a process (10 ms).
 
-    Fonts of the system are ignored even where they are better: the same invoice must give the same bytes everywhere.
+    Fonts of the system are ignored even if they are better: the same invoice must give the same bytes everywhere.
     """
     return typst.Fonts(
         include_system_fonts=False, include_embedded_fonts=True, font_paths=[str(resources.files("manimgx_fonts_cjk"))]
@@ -32,7 +32,7 @@ def packaged_fonts() -> typst.Fonts:
 
 
 class PdfRenderer:
-    """Renders many documents with one Typst compiler. Not for several threads at once; each thread makes its own."""
+    """Renderer of many documents with one Typst compiler. Not thread-safe; each thread makes its own."""
 
     def __init__(self) -> None:
         self._compiler = typst.Compiler(
@@ -52,7 +52,7 @@ class PdfRenderer:
         status: str = "issued",
         due: datetime | None = None,
     ) -> bytes:
-        """Render one document; equal arguments give equal bytes.
+        """Return one document as PDF; equal arguments give equal bytes.
 
         document: canonical invoice ``suanpan/invoice/1``.  sha256: hash of its canonical JSON, null before issue.
         issued_at: aware moment of issue, the date of the PDF; null before issue (then the end of the period).
@@ -67,7 +67,7 @@ class PdfRenderer:
         try:
             return self._compile(page_content(invoice, printing), date)
         except typst.TypstError:
-            # PDF/A refuses a character that no font can draw (an emoji in a name): spell those out, try once more.
+            # PDF/A refuses a character without a glyph (an emoji in a name): spell those out, compile once more.
             characters = set(json.dumps(document, ensure_ascii=False, default=str))
             undisplayable = frozenset(char for char in characters if not _displayable(char))
             if not undisplayable:
@@ -99,7 +99,7 @@ def _require_issue_facts(invoice: Invoice, sha256: str | None, issued_at: dateti
 
 @functools.lru_cache(maxsize=4096)
 def _displayable(char: str) -> bool:
-    """Whether Typst can draw the character with the fonts at hand; asked of Typst itself, a few ms each."""
+    """Return True if Typst can draw the character with the packaged fonts; a compilation of a few ms each."""
     source = b'#set text(font: "Noto Sans CJK SC")\n#sys.inputs.text'
     try:
         typst.compile(

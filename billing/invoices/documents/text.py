@@ -1,4 +1,4 @@
-"""Strings on their way to paper: nothing invisible, nothing that overflows, figures that align."""
+"""Strings for print: no invisible characters, no overflow, aligned figures."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _UNPRINTABLE = frozenset({"Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp"})
 
 
 def visible(value: str, undisplayable: Collection[str] = ()) -> str:
-    """Replace what cannot be seen by its code point; tabs and line ends become a space.
+    """Replace invisible characters by their code points; tabs and line ends become a space.
 
-    undisplayable: further characters to spell out, those that no font at hand can draw.
+    undisplayable: further characters to spell out, for which no packaged font has a glyph.
 
     >>> visible("a" + chr(0x202E) + "b" + chr(9) + "c")
     'a[U+202E]b c'
@@ -31,7 +31,7 @@ def visible(value: str, undisplayable: Collection[str] = ()) -> str:
 
 
 def fragments(value: str) -> list[str]:
-    """Pieces between which a long name may break, first after separators, else every 16 characters.
+    """Split a long name into pieces between which it may break, first after separators, else every 16 characters.
 
     The pieces join to the same string: no hyphen and no invisible character gets into what a reader copies.
 
@@ -49,7 +49,7 @@ def fragments(value: str) -> list[str]:
 
 
 def accented(value: str) -> bool:
-    """Whether letters of the alphabets occur of which the main font lacks some (`templates/invoice/theme.typ`).
+    """Return True if letters occur of alphabets that the main font covers only in part (`templates/invoice/theme.typ`).
 
     >>> accented("Żółć"), accented("Zuerich 算盘 é")
     (True, False)
@@ -58,7 +58,7 @@ def accented(value: str) -> bool:
 
 
 def figure(value: Decimal) -> str:
-    """A number with thousands separators, a real minus sign and exactly the decimals of the document.
+    """Format a number with thousands separators, a real minus sign and exactly the decimals of the document.
 
     >>> figure(Decimal("-1234567.50"))
     '−1,234,567.50'

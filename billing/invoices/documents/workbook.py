@@ -1,4 +1,4 @@
-"""The invoice as an Excel workbook: a summary sheet and the lines, sums as live formulas."""
+"""Invoice as an Excel workbook: a summary sheet and the lines, sums as live formulas."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ INK, SOFT, TINT, CINNABAR = "#1B2027", "#59616C", "#F7F5F1", "#A02C22"
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the lines sheet: label key, attribute of the line, format name, width in characters."""
+    """Column of the lines sheet: label key, attribute of the line, format name, width in characters."""
 
     label: str
     attribute: str
@@ -109,7 +109,7 @@ def render_xlsx(
     status: str = "issued",
     due: datetime | None = None,
 ) -> bytes:
-    """Render one invoice as a workbook; equal arguments give equal bytes.
+    """Return one invoice as a workbook; equal arguments give equal bytes.
 
     Two sheets: the summary (document facts, subtotal of each kind, total) and the lines grouped by kind under a frozen
     header. Subtotals and total are SUM formulas with their value stored, so that viewers that do not calculate show it.
@@ -179,7 +179,7 @@ def _styles(book: xlsxwriter.Workbook) -> dict[str, Format]:
 
 
 def _write_lines(sheet: Worksheet, invoice: Invoice, look: Look) -> dict[str, int]:
-    """Write the table; gives the row (from 0) of the subtotal of each kind."""
+    """Write the table of lines; return the row (from 0) of each kind's subtotal."""
     columns = COLUMNS if invoice.kind == "invoice" else NOTE_COLUMNS
     _set_up_lines(sheet, columns, look)
     row, totals = 1, {}
@@ -246,7 +246,7 @@ def _cell(row: int) -> str:
 
 
 def _facts(invoice: Invoice, printing: Printing, look: Look) -> list[tuple[str, str]]:
-    """Label and text of each fact of the document, in the order of the PDF."""
+    """Return label and text of each fact of the document, in the order of the PDF."""
     period, recipient, at_issue = invoice.period, invoice.recipient, look.word("at_issue")
     rows = [
         *([("status", look.code(MARKS, printing.mark))] if printing.mark else []),
@@ -271,7 +271,7 @@ def _facts(invoice: Invoice, printing: Printing, look: Look) -> list[tuple[str, 
 
 
 def _note_facts(invoice: Invoice, look: Look) -> list[tuple[str, str]]:
-    """Of a note: which invoice it corrects, and why."""
+    """Return for a note the invoice that it corrects, and the reason."""
     about = [("corrects_invoice", invoice.invoice.number)] if invoice.invoice else []
     if invoice.reason is None:
         return about
@@ -298,7 +298,7 @@ def _write_summary(
 
 
 def _write_subtotals(sheet: Worksheet, head_row: int, invoice: Invoice, references: dict[str, str], look: Look) -> int:
-    """Subtotals, each a reference to the lines sheet, and their sum; gives the row of the total."""
+    """Write subtotals, each a reference to the lines sheet, and their sum; return the row of the total."""
     sheet.write_string(head_row, 0, look.word("kind"), look.styles["head"])
     sheet.write_string(head_row, 1, look.word("amount"), look.styles["head_right"])
     for row, subtotal in enumerate(invoice.subtotals, start=head_row + 1):

@@ -10,11 +10,11 @@ from metering.intervals import Interval
 
 
 class PeriodOpenError(ValueError):
-    """What needs the close of a period was asked of an open one."""
+    """Error of an open period in an operation that needs its close."""
 
 
 class BillingPeriod(models.Model):
-    """One billing month; its bounds are stored when it is first seen and never computed again."""
+    """Billing month; its bounds are stored when it is first used and never computed again."""
 
     class Status(models.TextChoices):
         OPEN = "open", "open"
@@ -48,14 +48,14 @@ class BillingPeriod(models.Model):
 
     @property
     def close_number(self) -> int:
-        """The number of its close, also of one that is under way.  Raises PeriodOpenError while there is none."""
+        """Return the number of the close, also of one in progress.  Raises PeriodOpenError without one."""
         if self.close_seq is None:
             raise PeriodOpenError(f"period {self.month} is open: it has no close")
         return self.close_seq
 
 
 class NumberSeries(models.Model):
-    """The counter of one series of documents; locked inside the issuing transaction, so that no number is skipped."""
+    """Counter of one series of documents; locked inside the issuing transaction, so that no number is skipped."""
 
     class Kind(models.TextChoices):
         INVOICE = "invoice", "invoices"
@@ -73,10 +73,10 @@ class NumberSeries(models.Model):
 
 
 class Invoice(models.Model):
-    """What one team owes for one period: a draft until issued; from then on `document` is the invoice.
+    """Invoice of one team for one period: a draft until issued; from then on `document` is the invoice.
 
-    A shadow invoice shows what a team would owe: it is never issued, numbered or posted. What happens to an issued
-    invoice is in `DocumentEvent`.
+    A shadow invoice shows what a team would owe: it is never issued, numbered or posted. Later events of an issued invoice
+    are in `DocumentEvent`.
     """
 
     class Status(models.TextChoices):
@@ -125,7 +125,7 @@ class Invoice(models.Model):
 
 
 class InvoiceLine(LineDimensions):
-    """One line of an invoice, as its document states it."""
+    """Line of an invoice, as its document states it."""
 
     invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="lines", db_index=False)
     position = models.IntegerField()
@@ -141,7 +141,7 @@ class InvoiceLine(LineDimensions):
 
 
 class InvoiceSums(models.Model):
-    """The lines of an invoice or a draft in sums, for pages of all teams; made with the lines, and as immutable.
+    """Roll-ups of the lines of an invoice or a draft, for pages of all teams; written with the lines, and as immutable.
 
     `facets`: JSON of `LineRollup` (`billing.invoices.line_rollups`), without price version, policy, reason and month.
     """

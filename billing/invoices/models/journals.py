@@ -1,4 +1,4 @@
-"""Journals that were exported to the general ledger."""
+"""Journals exported to the general ledger."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -8,9 +8,9 @@ from billing.invoices.models.invoices import BillingPeriod
 
 
 class JournalExport(models.Model):
-    """One journal of a month by the hash of its rows: the same rows exported again are the same export.
+    """Journal of a month, identified by the hash of its rows: the same rows exported again are the same export.
 
-    The acknowledgement of the ledger is written once: its reference, when it came, by whom.
+    The ledger's acknowledgement is written once: its reference, time and actor.
     """
 
     period = models.ForeignKey(BillingPeriod, on_delete=models.PROTECT, related_name="journal_exports")

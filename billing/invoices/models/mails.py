@@ -1,4 +1,4 @@
-"""Who gets documents by mail, and every mail that was sent or waits."""
+"""Billing contacts, and every mail of a document that was sent or is pending."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -9,7 +9,7 @@ from billing.tenancy.models import Team
 
 
 class BillingContact(models.Model):
-    """An address that gets every document of a team issued in [valid_from, valid_until), local days of the billing zone."""
+    """Address that gets every document of a team issued in [valid_from, valid_until), local days of the billing zone."""
 
     class Language(models.TextChoices):
         CHINESE = "zh-hans", "中文"
@@ -39,9 +39,9 @@ class BillingContact(models.Model):
 
 
 class DocumentMail(models.Model):
-    """One document to one recipient: written in the transaction of the issue, sent by a worker.
+    """Mail of one document to one recipient: written in the transaction of the issue, sent by a worker.
 
-    `round` counts how often people asked for it: retries of one round carry one Message-ID, a resend carries another.
+    `round` counts requests by people: retries of one round carry one Message-ID, a resend carries another.
     """
 
     class Status(models.TextChoices):
@@ -75,7 +75,7 @@ class DocumentMail(models.Model):
 
     @property
     def document(self) -> Invoice | Note:
-        """The invoice or note that it brings."""
+        """Return the invoice or note of the mail."""
         stored = self.invoice or self.note
         if stored is None:
             raise ValueError(f"mail {self.pk}: is of no document")

@@ -1,4 +1,4 @@
-"""Corrections of issued documents, their notes, and what happened to documents after their issue."""
+"""Corrections of issued documents, their notes, and events of documents after their issue."""
 
 from typing import Any, ClassVar, Self
 
@@ -12,7 +12,7 @@ from billing.tenancy.models import Team
 
 
 class CorrectionProposal(Proposal):
-    """The decision on a correction that a person wrote."""
+    """Proposal of a correction that a person wrote."""
 
     objects: ClassVar[OfKind[Self]] = OfKind("correction")
 
@@ -21,9 +21,9 @@ class CorrectionProposal(Proposal):
 
 
 class Correction(models.Model):
-    """One decision to correct issued documents: its credit notes and rebills are approved and issued together.
+    """Decision to correct issued documents: its credit notes and rebills are approved and issued together.
 
-    `amount` is what its credit notes take back, positive; it decides who may approve.
+    `amount` is the sum of its credit notes, positive; it decides who may approve.
     """
 
     class Status(models.TextChoices):
@@ -79,7 +79,7 @@ class Correction(models.Model):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """What is asked for, with the total of each note, as its proposal keeps it."""
+        """Return the content of the correction, with the total of each note, as stored in its proposal."""
         notes = self.notes.order_by("id").values_list("kind", "team__code", "total")
         return {
             "reason_code": self.reason_code, "reason": self.reason, "evidence": self.evidence, "currency": self.currency,
@@ -88,7 +88,7 @@ class Correction(models.Model):
 
 
 class Note(models.Model):
-    """A credit note, or the rebill of what was credited. Issued, it never changes: `document` is the note."""
+    """Credit note, or rebill of credited lines. Once issued it never changes: `document` is the note."""
 
     class Kind(models.TextChoices):
         CREDIT = "credit", "credit note"
@@ -129,11 +129,10 @@ class Note(models.Model):
 
 
 class NoteLine(LineDimensions):
-    """One line of a note, with the line that it takes from; the database refuses to credit more than was charged.
+    """Line of a note, with the line that it credits; the database refuses to credit more than was charged.
 
     `close_seq` is the close that charged the usage first, `change_seq` the last change of closed time that its price and
-    owner follow from. `usage_quantity` is in base units, as in the charge; null where
-    only an amount is credited.
+    owner follow from. `usage_quantity` is in base units, as in the charge; null if only an amount is credited.
     """
 
     class Style(models.TextChoices):
@@ -170,7 +169,7 @@ class NoteLine(LineDimensions):
 
 
 class DocumentEvent(models.Model):
-    """What happened to an issued document, which itself never changes: append-only."""
+    """Event of an issued document, which itself never changes: append-only."""
 
     class Kind(models.TextChoices):
         DISPUTED = "disputed", "a dispute was opened"

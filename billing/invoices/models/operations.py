@@ -1,4 +1,4 @@
-"""Long work that a worker or a command does for a month."""
+"""Long operations that a worker or a command executes for a month."""
 
 from django.db import models
 
@@ -6,9 +6,9 @@ from metering.messages import Message
 
 
 class Operation(models.Model):
-    """The intent to rate, close or issue: what a worker or a command is to bring about, however often it dies.
+    """Request to rate, close or issue, executed by a worker or a command, again after each crash until it is finished.
 
-    A row is claimed by an advisory lock of a transaction, which PostgreSQL itself gives back when the claimant dies.
+    A row is claimed by an advisory lock of a transaction, which PostgreSQL releases if the claimant dies.
     """
 
     class Status(models.TextChoices):
@@ -36,5 +36,5 @@ class Operation(models.Model):
 
     @property
     def outcome(self) -> Message:
-        """What came of it, as a message that a page can translate; `message` is its English."""
+        """Return the outcome as a translatable message; `message` is its English text."""
         return Message.from_json(self.parameters.get("message", self.message))

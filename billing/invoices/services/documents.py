@@ -1,4 +1,4 @@
-"""The documents of invoices and notes as files: one of them, or a whole month, complete or not there."""
+"""Files of invoices and notes: one document, or a whole month, each written atomically."""
 
 import zipfile
 from collections.abc import Callable, Iterator
@@ -24,24 +24,24 @@ CONTENT_TYPES: dict[str, str] = {
     "json": "application/json", "pdf": "application/pdf", "csv": "text/csv; charset=utf-8",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }  # fmt: skip
-"""Every format of a document, by the suffix of its file."""
+"""Content type of each format of a document, by the suffix of its file."""
 CONTENT_TYPES |= {f"consumers.{suffix}": CONTENT_TYPES[suffix] for suffix in ("json", "csv", "xlsx")}
 EXPORTED: Final = ("pdf", "csv", "xlsx", "json")
 ANNEX: Final = ("consumers.csv", "consumers.json")
-"""Files of an invoice that has lines of all consumers of its team (`billing.invoices.annex`)."""
+"""Files of an invoice with lines of all consumers of its team (`billing.invoices.annex`)."""
 LONGEST_PDF: Final = 5_000
-"""The most lines of a PDF that nobody asked for by itself: some 25 to 40 are on a page, 200 pages are the most to print."""
+"""Largest number of lines of a PDF in exports: a page has 25 to 40 of them, and more than 200 pages are not printed."""
 
 
 def exported(document: Invoice | Note) -> list[str]:
-    """List the suffixes of a document's files in an export: no PDF of more than 200 pages, and the annex if there is one."""
+    """Return the suffixes of a document's exported files: no PDF of more than 200 pages, and the annex if there is one."""
     number = len(document_of(document)["lines"])
     suffixes = [suffix for suffix in EXPORTED if suffix != "pdf" or number <= LONGEST_PDF]
     return [*suffixes, *(ANNEX if isinstance(document, Invoice) and gathered_lines(document).exists() else ())]
 
 
 class NoteWithoutAnnexError(UserError):
-    """An annex was asked for of a note."""
+    """Error of a request for the annex of a note."""
 
     code = "no_annex"
 
@@ -50,7 +50,7 @@ def document_file(
     stored: Invoice | Note, suffix: str, *, language: str = "zh-en", setup: BillingSetup | None = None,
     renderer: PdfRenderer | None = None,
 ) -> bytes:  # fmt: skip
-    """An invoice or note in a format of CONTENT_TYPES; a draft is marked as one. `renderer`: one that is there already."""
+    """Return an invoice or note in a format of CONTENT_TYPES; a draft is marked. `renderer`: an existing one to reuse."""
     if suffix.startswith("consumers."):
         if not isinstance(stored, Invoice):
             raise NoteWithoutAnnexError(Message("%(number)s is a note: its lines have no annex", number=stored.number))
@@ -84,19 +84,19 @@ def invoices_export(
 
 
 def issued_so_far(month: str) -> list[Invoice | Note]:
-    """The issued invoices and notes of a month; of one that is not complete those that there are."""
+    """Return the issued invoices and notes of a month, even if it is not complete."""
     return [*invoices_of(month).filter(status=Invoice.Status.ISSUED), *issued_notes(month)]
 
 
 class _Sent(RawIOBase):
-    """What a writer of an archive has written and nobody took yet; it cannot go back, so that nothing is kept."""
+    """Unseekable file with the bytes that an archive's writer has written and that were not taken yet."""
 
     def __init__(self) -> None:
         super().__init__()
         self._parts: list[bytes] = []
 
     def writable(self) -> bool:
-        """It takes everything; it does not seek."""
+        """Return True: the file is writable, but not seekable."""
         return True
 
     def write(self, part: Any) -> int:
@@ -104,16 +104,17 @@ class _Sent(RawIOBase):
         return len(part)
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Return the bytes written since the last call."""
         taken = b"".join(self._parts)
         self._parts.clear()
         return taken
 
 
 def documents_archive(*, month: str, teams: QuerySet[Team], language: str = "zh-en") -> Iterator[bytes]:
-    """The files of `invoices_export` for some teams as one ZIP archive, in parts: a large month needs no memory for all.
+    """Return the files of `invoices_export` for some teams as one ZIP archive, in parts of one document.
 
-    Raises NotIssuedError at once where these teams have no document of the month.
+    A large month is never held in memory as a whole. Raises NotIssuedError at once if these teams have no document of the
+    month.
     """
     seen: set[int] = set(teams.values_list("pk", flat=True))
     documents = [document for document in issued_so_far(month) if document.team_id in seen]
@@ -134,7 +135,7 @@ def _zipped(documents: list[Invoice | Note], language: str) -> Iterator[bytes]:
 
 
 def _entry(name: str, document: Invoice | Note) -> zipfile.ZipInfo:
-    """A file of an archive, dated at its issue: the same archive has the same bytes."""
+    """Return the entry of an archive's file, dated at its issue: the same archive has the same bytes."""
     issued: Any = document.issued_at
     entry = zipfile.ZipInfo(name, issued.timetuple()[:6])
     entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o640 << 16

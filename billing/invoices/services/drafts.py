@@ -1,4 +1,4 @@
-"""Charges of a close -> drafts of invoices, with their lines and sums."""
+"""Drafts of invoices from the charges of a close, with their lines and sums."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -28,13 +28,13 @@ from pricing.rating import Charge
 KEY: Final = (*LineDimensions.names(), "correction")
 LINE: Final = ("invoice_id", "position", *KEY, "quantity", "unit_price", "amount", "energy_kwh")
 UNREVIEWED: Final = "review: none"
-"""Who approved the drafts of an installation where nobody reviews."""
+"""Approver of drafts in an installation without review."""
 KINDS_SUMMED: Final = ("gpu", "tokens", "other")
 _key = attrgetter(*KEY)
 
 
 def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list[Charge]]:
-    """The charges of teams by (team, shadow): usage of a month that was only shown is never charged, however late."""
+    """Return the charges of teams by (team, shadow): usage of a shadow month is never charged, however late."""
     modes = billing_modes()
     grouped: dict[tuple[str, bool], list[Charge]] = {}
     for charge in charges:
@@ -45,13 +45,13 @@ def charges_by_invoice(charges: Iterable[Charge]) -> dict[tuple[str, bool], list
 
 
 Draft = tuple[list[Line], InvoiceParties]
-"""The lines of an invoice, and who is on it."""
+"""Lines of an invoice, and its parties."""
 
 
 def drafts_write(
     period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team], number: int, drafts: Iterable[Draft]
 ) -> list[Invoice]:
-    """Store so many drafts, made while they are asked for: approved at once where nobody reviews, shadows only shown."""
+    """Store `number` drafts from an iterator: approved at once without review, shadows as previews."""
     all_lines = list[list[Line]]()
 
     def made() -> Iterator[Invoice]:
@@ -67,7 +67,7 @@ def drafts_write(
 
 
 def line_row(invoice_pk: int, line: Line) -> tuple[Any, ...]:
-    """The stored row of a line, as LINE."""
+    """Return the stored row of a line, with the columns of LINE."""
     return (
         invoice_pk, line.position, *_key(line.key), line.quantity, line.charge.unit_price, line.amount, line.energy_kwh,
     )  # fmt: skip
@@ -95,9 +95,9 @@ def parties_of(
     period: BillingPeriod, setup: BillingSetup, team: Team, lines: Sequence[Line] = (),
     windows: Mapping[str, Interval] | None = None, *, shadow: bool = False,
 ) -> InvoiceParties:  # fmt: skip
-    """Who is on the invoice of a team; its cost centres are those of the months in which what its lines charge was used.
+    """Return the parties of a team's invoice; its cost centres are those of the months in which its usage occurred.
 
-    windows: of every month (`month_windows`), read before: this may run while rows are copied, when nothing can be read.
+    windows: of every month (`month_windows`), read before: this may run during a COPY, when the connection cannot read.
     """
     months = {line.key.charge_period for line in lines if line.key.correction}
     earlier = [(windows or {})[month] for month in sorted(months)] if team.dated_cost_centers else []
@@ -112,12 +112,12 @@ def parties_of(
 
 
 def month_windows() -> dict[str, Interval]:
-    """The window of every month that was opened."""
+    """Return the window of every opened month."""
     return {period.month: period.window for period in BillingPeriod.objects.all()}
 
 
 def cost_centers_charged(team: Team, period: BillingPeriod, earlier: Sequence[Interval]) -> tuple[str, dict[str, Any]]:
-    """The cost centre of a team at the end of a period, and `cost_centers`, where it and earlier months have several."""
+    """Return a team's cost centre at the end of a period, and `cost_centers`, if it and earlier months have several."""
     if not team.dated_cost_centers:
         return team.cost_center, {}
     centers = CostCenters.of(team)

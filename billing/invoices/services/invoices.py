@@ -1,4 +1,4 @@
-"""Approving and issuing. The number comes from a counter row that is locked inside the issuing transaction."""
+"""Approval and issue of invoices. The number comes from a counter row that is locked inside the issuing transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -32,7 +32,7 @@ ISSUE_BATCH: Final = 250
 
 
 class ApprovalError(UserError, ValueError):
-    """An approval that the four-eyes rule forbids, or that has nothing to approve."""
+    """Error of an approval that the four-eyes rule forbids, or without anything to approve."""
 
     code = "approval"
 
@@ -40,11 +40,10 @@ class ApprovalError(UserError, ValueError):
 def invoices_approve(
     *, month: str, actor: str, team: str | None = None, seen: int | None = None
 ) -> list[Invoice]:
-    """Approve the drafts of a closed month, by somebody else than who closed it; `team` names one of them.
+    """Approve the drafts of a closed month, by another person than the one who closed it; `team` selects one draft.
 
-    `seen`: the newest draft that the approver looked at; where there is a newer one by now, none is approved.
-
-    Nobody approves a draft that they made again.  Raises ApprovalError. Approving again changes nothing.
+    `seen`: the newest draft that the approver has seen; if there is a newer one, none is approved.
+    The person who rebuilt a draft cannot approve it.  Raises ApprovalError. Approving again changes nothing.
     """
     with transaction.atomic():
         period = BillingPeriod.objects.filter(month=month).first()
@@ -77,7 +76,7 @@ def invoices_approve(
 
 
 def _rebuilders(period: BillingPeriod, drafts: Iterable[Invoice]) -> set[str]:
-    """Who made one of the drafts again, after another one of its team was voided."""
+    """Return the people who rebuilt one of the drafts, after an earlier one of its team was voided."""
     voided = set(period.invoices.filter(status=Invoice.Status.VOID).values_list("team", flat=True))
     again = [f"{period.month} {draft.team.code}" for draft in drafts if draft.team_id in voided]
     if not again:
@@ -86,14 +85,14 @@ def _rebuilders(period: BillingPeriod, drafts: Iterable[Invoice]) -> set[str]:
 
 
 def billed(period: BillingPeriod) -> bool:
-    """Whether a period has its drafts: it is closed, or its close holds some teams and has billed the others."""
+    """Return True if a period has its drafts: it is closed, or its close blocks some teams and has billed the others."""
     if period.status == BillingPeriod.Status.CLOSED:
         return True
     return period.status == BillingPeriod.Status.CLOSING and period.held_teams.exists()
 
 
 def invoices_preview(*, month: str, actor: str, team: str | None = None) -> list[Invoice]:
-    """Show the drafts of a closed month to their teams before anybody approves them.  Raises ApprovalError."""
+    """Show the drafts of a closed month to their teams before they are approved.  Raises ApprovalError."""
     with transaction.atomic():
         drafts = _of_month(month).select_for_update().filter(status=Invoice.Status.DRAFT)
         invoices = list(drafts.filter(team__code=team) if team is not None else drafts)
@@ -105,7 +104,7 @@ def invoices_preview(*, month: str, actor: str, team: str | None = None) -> list
 
 
 def invoice_void(*, month: str, team: str, reason: str, actor: str) -> Invoice:
-    """Drop a draft that is not issued; `invoice_rebuild` makes it again.  Raises ApprovalError."""
+    """Void a draft that is not issued; `invoice_rebuild` builds it again.  Raises ApprovalError."""
     if not reason.strip():
         raise ApprovalError(Message("say why the draft is voided"))
     with transaction.atomic():
@@ -124,7 +123,7 @@ def invoice_void(*, month: str, team: str, reason: str, actor: str) -> Invoice:
 
 
 def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
-    """Build a voided draft again from the usage of its close, with the team's name and cost centre as they are now.
+    """Rebuild a voided draft from the usage of its close, with the team's current name and cost centre.
 
     Raises ApprovalError.
     """
@@ -151,7 +150,7 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
         draft = (lines, parties_of(period, setup, known[0].team, lines, month_windows()))
         (invoice,) = drafts_write(period, setup, {team: known[0].team}, 1, [draft])
         audit_record(actor=actor, action="invoice_rebuild", subject=f"{month} {team}", detail={"total": str(invoice.total)})
-        invoice.refresh_from_db(fields=["draft"])  # its lines are plain then
+        invoice.refresh_from_db(fields=["draft"])  # the stored draft has plain lines
     return invoice
 
 
@@ -163,11 +162,10 @@ def _of_month(month: str) -> QuerySet[Invoice]:
 
 
 def invoices_issue(*, month: str, actor: str, now: datetime, report_progress: ProgressCallback = no_progress) -> int:
-    """Number and issue every approved draft of the month, by batches of one transaction; returns how many it issued.
+    """Number and issue every approved draft of the month, in batches of one transaction; return the number issued.
 
-    Any number of callers may do this at once and die at any point: numbers are taken and used in one transaction.
-
-    Raises ApprovalError where a draft is not what was approved; what was issued before it stays issued.
+    Concurrent callers are safe and may die at any point: numbers are taken and used in one transaction.
+    Raises ApprovalError if a draft differs from its approval; invoices issued before stay issued.
     """
     waiting = Invoice.objects.filter(period__month=month, status=Invoice.Status.APPROVED).order_by("team__code", "id")
     ids, issued = list(waiting.values_list("id", flat=True)), 0
@@ -181,7 +179,7 @@ def invoices_issue(*, month: str, actor: str, now: datetime, report_progress: Pr
 
 
 def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> int:
-    """Issue those of some drafts that nobody has issued meanwhile, with the next numbers of their series."""
+    """Issue those of some drafts that are not issued yet, with the next numbers of their series."""
     for issuer in Invoice.objects.filter(pk__in=ids).values_list("issuer", flat=True).order_by("issuer").distinct():
         NumberSeries.objects.get_or_create(kind=NumberSeries.Kind.INVOICE, issuer=issuer, fiscal_year=fiscal_year)
     with transaction.atomic():
@@ -213,13 +211,13 @@ def _require_as_approved(invoices: Sequence[Invoice]) -> None:
 
 
 def _numbered(invoices: Iterable[Invoice], all_series: Mapping[str, NumberSeries], now: datetime) -> Iterator[Invoice]:
-    """Each with the next number of its series and its document: the database stores one while the next is written."""
+    """Yield each invoice with its next number and document: the database stores one while the next is built."""
     for invoice in invoices:
         series = all_series[invoice.issuer]
         invoice.sequence, invoice.fiscal_year = series.last_number + 1, series.fiscal_year
         invoice.number = f"{invoice.issuer}-{series.fiscal_year}-{invoice.sequence:06d}"
         invoice.previous_sha256 = series.last_sha256
-        draft: str = invoice.draft_text  # type: ignore[attr-defined]  # `_issue` annotates its query with it
+        draft: str = invoice.draft_text  # type: ignore[attr-defined]  # annotated by the query of `_issue`
         invoice.document = numbered_text(draft, number=invoice.number, previous_sha256=series.last_sha256)
         invoice.sha256 = document_hash(invoice.document)
         invoice.status, invoice.issued_at = Invoice.Status.ISSUED, now
@@ -228,7 +226,7 @@ def _numbered(invoices: Iterable[Invoice], all_series: Mapping[str, NumberSeries
 
 
 def _store(invoices: Iterable[Invoice]) -> None:
-    """All of them in one go over the wire, each document as it is: quoted into a statement it would be read twice."""
+    """Update all invoices in one pipeline, each document as a parameter: quoted into a statement it would be read twice."""
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         cursor.executemany(
             """UPDATE invoices_invoice SET number = %s, fiscal_year = %s, sequence = %s, previous_sha256 = %s,

@@ -1,8 +1,7 @@
-"""Documents by mail: queued in the transaction of the issue, sent by the first process that finds them, again until the
-server took them.
+"""Mails of documents: queued in the transaction of the issue, sent by the first process that finds them, with retries.
 
-A mail's row is locked while it is sent and marked in the same transaction. A process that dies between the server's yes and
-the commit leaves a mail that is sent again, with the same Message-ID: never lost, twice only then, and known as the same.
+A mail's row is locked while it is sent and updated in the same transaction. If a process dies between the server's
+acceptance and the commit, the mail is sent again with the same Message-ID: never lost, and recognisable as the same.
 """
 
 import logging
@@ -32,21 +31,21 @@ FIRST_WAIT: Final = timedelta(minutes=1)
 LONGEST_WAIT: Final = timedelta(hours=6)
 MOST_ATTEMPTS: Final = 12
 OLDEST: Final = timedelta(days=7)
-"""A mail that waited longer, say because no mail server was set, is not sent by itself any more: it would surprise."""
+"""Age beyond which a pending mail fails, for example if no mail server was set: a later delivery would surprise."""
 Status = DocumentMail.Status
 
 log = logging.getLogger(__name__)
 
 
 class MailError(UserError, ValueError):
-    """A contact or a mail that cannot be as asked; the message names what to do."""
+    """Error of a contact or a mail that cannot be as requested; the message states what to do."""
 
     code = "mail"
 
 
 @dataclass(frozen=True, slots=True)
 class ContactWish:
-    """An address that is to get a team's documents from a local day on, to the day before `valid_until` where it ends."""
+    """Requested contact: an address for a team's documents from a local day to the day before `valid_until`, if set."""
 
     team: Team
     address: str
@@ -57,7 +56,7 @@ class ContactWish:
 
 
 def contact_add(*, wish: ContactWish, actor: str) -> BillingContact:
-    """Let an address have the documents of a team from a day on.  Raises MailError."""
+    """Add a contact for the documents of a team from a day on.  Raises MailError."""
     address = _checked(wish)
     with transaction.atomic():
         Team.objects.select_for_update().get(pk=wish.team.pk)
@@ -76,7 +75,7 @@ def contact_add(*, wish: ContactWish, actor: str) -> BillingContact:
 
 
 def _checked(wish: ContactWish) -> str:
-    """The address as it is kept.  Raises MailError."""
+    """Return the address in its stored form.  Raises MailError."""
     address = wish.address.strip().lower()
     try:
         validate_email(address)
@@ -96,9 +95,9 @@ def _checked(wish: ContactWish) -> str:
 
 
 def contact_put(*, wish: ContactWish, actor: str) -> bool:
-    """Bring a contact to what is declared: add it, give it another name or language, or end it; True if that changed it.
+    """Add, change or end a contact as declared; return True if that changed it.
 
-    A contact is known by its team, address and first day.  Raises MailError.
+    A contact is identified by its team, address and first day.  Raises MailError.
     """
     address = _checked(wish)
     with transaction.atomic():
@@ -136,7 +135,7 @@ def _as_texts(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def contact_end(*, contact_id: int, until: date, actor: str) -> BillingContact:
-    """Send nothing to a contact from a local day on.  Raises MailError."""
+    """End a contact on a local day, from which it gets no mail.  Raises MailError."""
     with transaction.atomic():
         contact = BillingContact.objects.select_for_update().select_related("team").filter(pk=contact_id).first()
         if contact is None or contact.valid_until is not None:
@@ -149,12 +148,12 @@ def contact_end(*, contact_id: int, until: date, actor: str) -> BillingContact:
 
 
 def in_force(contacts: QuerySet[BillingContact], day: date) -> QuerySet[BillingContact]:
-    """Those of some contacts that are in force on a local day."""
+    """Return those of some contacts that are in force on a local day."""
     return contacts.filter(valid_from__lte=day).filter(Q(valid_until=None) | Q(valid_until__gt=day))
 
 
 def mails_queue(*documents: Invoice | Note, now: datetime) -> int:
-    """Queue documents that are being issued for the contacts of their teams; to be called in the issuing transaction."""
+    """Queue documents for the contacts of their teams, in the issuing transaction; return the number of mails."""
     day = day_of(now, billing_setup().zone)
     contacts: dict[int, list[BillingContact]] = defaultdict(list)
     for contact in in_force(BillingContact.objects.filter(team__in={item.team_id for item in documents}), day):
@@ -170,8 +169,9 @@ def mails_queue(*documents: Invoice | Note, now: datetime) -> int:
 
 
 def document_send(*, document: Invoice | Note, contact_id: int, actor: str, now: datetime) -> DocumentMail:
-    """Send an issued document to a contact of its team that is in force, however long ago it was issued; once more where
-    it was sent to that address before.  Raises MailError.
+    """Send an issued document of any age to a contact of its team in force; resend it if that address had it before.
+
+    Raises MailError.
     """
     contacts = in_force(document.team.billing_contacts.all(), day_of(now, billing_setup().zone))
     contact = contacts.filter(pk=contact_id).first()
@@ -195,13 +195,13 @@ def document_send(*, document: Invoice | Note, contact_id: int, actor: str, now:
 
 
 def contacts_unsent(document: Invoice | Note, now: datetime) -> list[BillingContact]:
-    """Contacts of its team that are in force and were never sent this document."""
+    """Return contacts of the document's team in force to which it was never sent."""
     contacts = in_force(document.team.billing_contacts.order_by("address"), day_of(now, billing_setup().zone))
     return list(contacts.exclude(address__in=document.mails.values("address")))
 
 
 def mail_resend(*, mail_id: int, actor: str, now: datetime) -> DocumentMail:
-    """Send a mail once more, whatever became of it; refused while it waits.  Raises MailError."""
+    """Queue a mail again after success or failure; a pending one is refused.  Raises MailError."""
     with transaction.atomic():
         mail = DocumentMail.objects.select_for_update().filter(pk=mail_id).first()
         if mail is None or mail.status == Status.PENDING:
@@ -218,7 +218,7 @@ def mail_resend(*, mail_id: int, actor: str, now: datetime) -> DocumentMail:
 
 
 def mails_send(*, now: datetime) -> int:
-    """Send what is due, one after the other; returns how many the server took. Without a mail server nothing happens."""
+    """Send due mails one after the other; return the number that the server accepted. Does nothing without a server."""
     if not settings.MAIL_CONFIGURED:
         return 0
     due = DocumentMail.objects.filter(status=Status.PENDING, next_attempt_at__lte=now).order_by("next_attempt_at", "id")
@@ -230,7 +230,7 @@ def _send(mail_id: int, now: datetime) -> bool:
         rows = DocumentMail.objects.select_for_update(skip_locked=True)
         mail = rows.filter(pk=mail_id, status=Status.PENDING, next_attempt_at__lte=now).first()
         if mail is None:
-            return False  # somebody else sends it, or has
+            return False  # another process sends it, or has sent it
         if now - mail.queued_at > OLDEST:
             _give_up(mail, f"waited longer than {OLDEST.days} days: send it by hand if it is still wanted")
             return False
@@ -251,7 +251,7 @@ def _send(mail_id: int, now: datetime) -> bool:
 
 
 def _failed(mail: DocumentMail, error: Exception, now: datetime) -> None:
-    """Try again later, unless the server refused the mail for good or often enough."""
+    """Schedule the next attempt, unless the refusal is permanent or attempts are exhausted."""
     mail.attempts += 1
     reason = _reason(error, mail.address)
     if _is_final(error) or mail.attempts >= MOST_ATTEMPTS:
@@ -274,7 +274,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def _reason(error: Exception, address: str) -> str:
-    """What went wrong in one line; a refusal in the server's own words."""
+    """Return the error in one line; a refusal in the server's own words."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         code, text = error.recipients.get(address) or next(iter(error.recipients.values()))
         return f"{code} {text.decode('utf-8', 'replace')}"[:500]

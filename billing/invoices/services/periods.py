@@ -1,4 +1,4 @@
-"""The periods of the installation: each is opened once, with its zone and currency."""
+"""Periods of the installation: each is opened once, with its zone and bounds."""
 
 from billing.invoices.models import BillingPeriod
 from billing.invoices.selectors import period_of
@@ -6,13 +6,13 @@ from metering.messages import UserError
 
 
 class PeriodError(UserError, ValueError):
-    """A month that cannot be billed as asked."""
+    """Error of a month that cannot be billed as requested."""
 
     code = "period"
 
 
 def period_open(*, month: str) -> BillingPeriod:
-    """The period of `month` ("2026-10"), with its bounds stored the first time it is asked for."""
+    """Return the period of `month` ("2026-10"); its bounds are stored on first use."""
     period = period_of(month)
     if period.pk is None:
         facts = {"zone": period.zone, "start": period.start, "end": period.end}
