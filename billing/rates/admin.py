@@ -1,6 +1,6 @@
-"""Price tables for those who look after the installation. Drafts are written through the services, and nothing else is.
+"""Administration of price tables: all are read-only except drafts, which are written through the services.
 
-Approval is not here: it is in the portal, where the effect on last month is beside the button.
+Drafts are approved in the portal, which shows the effect on last month beside the button.
 """
 
 from datetime import datetime
@@ -56,7 +56,7 @@ FACTS = (
 
 
 def fact(name: str, words: Any) -> Any:
-    """A fact of a draft that is no field of its table, under these words."""
+    """Return a display method of a draft's fact that is no field of its table, with the heading `words`."""
 
     @admin.display(description=words)
     def show(_admin: ModelAdmin, draft: PriceDraft) -> Any:
@@ -67,7 +67,7 @@ def fact(name: str, words: Any) -> Any:
 
 
 class ReadOnly:
-    """Seen by those who may see costs, changed by nobody, removed by nobody."""
+    """Read-only permissions: visible to people who may see costs, without changes or deletions."""
 
     def has_view_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return access_of(request.user).may(Right.READ_COSTS)
@@ -158,7 +158,7 @@ class EfficiencyPolicyAdmin(ReadOnly, ModelAdmin):
 
 
 class DraftForm(forms.ModelForm):
-    """A draft as one YAML document. Validation is the service itself, in the transaction of the request."""
+    """Draft form with one YAML document, validated and stored by the service in the request's transaction."""
 
     document = forms.CharField(
         label=_("Price list"), strip=False,
@@ -200,15 +200,15 @@ class DraftForm(forms.ModelForm):
         return cleaned
 
     def save(self, commit: bool = True) -> PriceDraft:
-        """Answer what the service stored; there is nothing left to write."""
+        """Return the draft that the service stored in `clean`."""
         return self.stored
 
     def save_m2m(self) -> None:
-        """The admin calls it after `save`: there is nothing left to write."""
+        """Skip the call of the admin after `save`: everything is stored."""
 
 
 class StateFilter(admin.SimpleListFilter):
-    """Drafts of one state, in the words of the portal."""
+    """Filter of drafts by state, with the portal's display names."""
 
     title, parameter_name = _("State"), "state"
 
@@ -221,7 +221,7 @@ class StateFilter(admin.SimpleListFilter):
 
 @admin.register(PriceDraft)
 class PriceDraftAdmin(ReadOnly, ModelAdmin):
-    """Drafts, edited as a document; what was approved or given up is shown as it is."""
+    """Price drafts, edited as a document; approved and withdrawn ones are read-only."""
 
     form = DraftForm
     list_display = ("name", "stage", "valid_from", "made_by", "submitted_by", "decided_by")
@@ -254,19 +254,19 @@ class PriceDraftAdmin(ReadOnly, ModelAdmin):
         return access_of(request.user).may(Right.EDIT_PRICES) and not final
 
     def get_fields(self, request: HttpRequest, obj: PriceDraft | None = None) -> Any:
-        """The document, or for what cannot be changed every fact."""
+        """Return the document field, or every fact of a read-only draft."""
         if self.has_change_permission(request, obj):
             return ("document", "revision")
         return FACTS
 
     def get_form(self, request: HttpRequest, obj: PriceDraft | None = None, change: bool = False, **kwargs: Any) -> Any:
-        """The form, which knows who writes."""
+        """Return the form class with the actor of the request."""
         if not self.has_change_permission(request, obj):
             return super().get_form(request, obj, change, **{**kwargs, "form": forms.ModelForm})
         return type("DraftFormOfActor", (DraftForm,), {"actor": actor_of(request)})
 
     def save_model(self, request: HttpRequest, obj: PriceDraft, form: Any, change: bool) -> None:
-        """Nothing: the service has stored it."""
+        """Skip the admin's save: the service has stored the draft."""
 
 
 def _is_set_up() -> bool:

@@ -7,5 +7,5 @@ class RatesConfig(AppConfig):
     name = "billing.rates"
 
     def ready(self) -> None:
-        """Make known what may be proposed here."""
+        """Register the kinds of proposals that this package defines."""
         import_module("billing.rates.services.drafts")

@@ -1,4 +1,4 @@
-"""What pages call the states of price drafts and commitments, the parts of a price, and the classes of tokens."""
+"""Display names of states of price drafts and commitments, parts of a price, and token classes."""
 
 from typing import Any, Final
 
@@ -64,7 +64,7 @@ PRICE_PART: Final = {
     "kg_embodied": _("kg of CO2 of making the card"),
     "kg_co2": _("kg of CO2, location and making"),
 }
-"""Components of a cost sheet, what its list price is made with, and its footprint."""
+"""Display names of a cost sheet's components, the parameters of its list price, and its footprint."""
 TOKEN_CLASS: Final = {
     "input": _("Input"),
     "cache_read": _("Cache read"),
@@ -81,7 +81,7 @@ TOKEN_METHOD: Final = {
 
 
 def token_class_words(code: str) -> Any:
-    """What a class of tokens is called, with its bucket of prompts where it has one."""
+    """Return the display name of a token class, with its bucket of prompt lengths if it has one."""
     name, context = class_and_context(code)
     words = TOKEN_CLASS.get(name, name)
     return _("%(class)s, prompts of %(tokens)s tokens") % {"class": words, "tokens": context} if context else words

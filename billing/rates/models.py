@@ -18,14 +18,14 @@ from pricing.efficiency import SECONDS_PER_GPU_HOUR, Form, Metric
 
 
 def one_at_a_time(name: str) -> ExclusionConstraint:
-    """Of the rows of a table at most one holds at any instant."""
+    """Return the constraint that at most one row of a table is in force at any instant."""
     return ExclusionConstraint(
         name=name, expressions=[(ValidRange("valid_from", "valid_until"), RangeOperators.OVERLAPS)]
     )
 
 
 class DatedPolicy(models.Model):
-    """What every policy is: a name, and [valid_from, valid_until) in which it is in force. One holds at a time."""
+    """Dated policy with a name, in force in [valid_from, valid_until); one at a time."""
 
     name = models.CharField(max_length=200, unique=True)
     valid_from = models.DateTimeField()
@@ -40,7 +40,7 @@ class DatedPolicy(models.Model):
 
 
 class CostSheet(models.Model):
-    """What a GPU-hour costs, and the inputs it was computed from."""
+    """Cost of a GPU-hour, with the inputs it was computed from."""
 
     name = models.CharField(max_length=200, unique=True)
     inputs = models.JSONField()
@@ -51,7 +51,7 @@ class CostSheet(models.Model):
 
 
 class TokenCostSheet(models.Model):
-    """What 1M tokens of a model cost: the load test, what it ran on, and how its cost was split over the classes.
+    """Cost of 1M tokens of a model: the load test, its platform, and the split of its cost over the token classes.
 
     `inputs` holds the report in its own format with the terms it was read under; `result` the prices by class.
     """
@@ -71,7 +71,7 @@ class TokenCostSheet(models.Model):
 
 
 class PriceDraft(Proposal):
-    """A complete price list on its way to publication: written by some, approved by somebody else, which publishes it.
+    """Draft of a complete price list: written by its makers, approved by another person, which publishes it.
 
     `content` has the shape of an entry of `price_versions` in the set-up file; `sha256` covers the inputs of its prices.
     """
@@ -91,18 +91,18 @@ class PriceDraft(Proposal):
 
     @property
     def decided(self) -> Step | None:
-        """The approval or rejection of the list as it is now; who gives it up decides nothing."""
+        """Return the last approval or rejection of the current content; a withdrawal is no decision."""
         return next(reversed(self._steps(Step.Action.APPROVED, Step.Action.REJECTED)), None)
 
     @property
     def version_id(self) -> int | None:
-        """What it became."""
+        """Return the id of the published version, None before publication."""
         version = getattr(self, "version", None)
         return version.pk if version else None
 
 
 class PriceVersion(models.Model):
-    """The complete price list in force in [valid_from, valid_until)."""
+    """Complete price list in force in [valid_from, valid_until)."""
 
     name = models.CharField(max_length=200, unique=True)
     currency = models.CharField(max_length=3)
@@ -148,7 +148,7 @@ class GpuPrice(models.Model):
 
 
 class TokenPrice(models.Model):
-    """Price of one million tokens of one class of a model, `input@32769+` where prompt lengths have prices of their own."""
+    """Price of one million tokens of one class of a model, `input@32769+` if prices depend on the length of the prompt."""
 
     version = models.ForeignKey(PriceVersion, on_delete=models.CASCADE, related_name="tokens")
     model = models.CharField(max_length=512)
@@ -164,7 +164,7 @@ class TokenPrice(models.Model):
 
 
 class EfficiencyPolicy(DatedPolicy):
-    """Bands of HFU and MFU that change what a GPU-hour costs, in force in [valid_from, valid_until)."""
+    """Efficiency policy: bands of HFU and MFU that change the price of a GPU-hour, in force in [valid_from, valid_until)."""
 
     hfu_below = models.DecimalField(max_digits=9, decimal_places=6)
     penalty = models.DecimalField(max_digits=9, decimal_places=6)
@@ -191,10 +191,10 @@ class EfficiencyPolicy(DatedPolicy):
 
 
 class InterruptionPolicy(DatedPolicy):
-    """Who pays for holds that preemption, eviction or the loss of a node ended in [valid_from, valid_until).
+    """Payers of allocations interrupted by preemption, eviction or the loss of a node in [valid_from, valid_until).
 
-    `rules`: by end reason {"payer": "team" | "platform" | "cap", "hours"}; with "cap" the platform carries the last so many
-    hours of the hold, at most, and the team the rest. A reason without a rule is the team's.
+    `rules`: by end reason {"payer": "team" | "platform" | "cap", "hours"}; with "cap" the platform carries at most the last
+    `hours` of the allocation, and the team the rest. Without a rule for the reason the team pays.
     """
 
     rules = models.JSONField()
@@ -204,7 +204,7 @@ class InterruptionPolicy(DatedPolicy):
 
 
 class AllocationPolicy(DatedPolicy):
-    """What of idle time and shared cost is billed, and how it is split, for months that begin in [valid_from, valid_until).
+    """Billing rules of idle time and shared cost, with their split, for months that begin in [valid_from, valid_until).
 
     `rules`: {"idle": [{cluster, accelerator, price, method, shares}], "shared": [{name, amount, method, shares}]}.
     """
@@ -243,9 +243,9 @@ class CarbonFactors(models.Model):
 
 
 class Commitment(models.Model):
-    """So many GPU-hours of an accelerator a month that a team pays for, used or not, in [valid_from, valid_until).
+    """Commitment of a team to pay for GPU-hours of an accelerator each month, used or not, in [valid_from, valid_until).
 
-    A stored commitment never changes; it may end earlier. Those of one team and accelerator add up where they overlap; one
+    A stored commitment never changes; it may end earlier. Those of one team and accelerator add up while they overlap; one
     without an end runs until another one without an end follows.
     """
 
@@ -274,9 +274,9 @@ class Commitment(models.Model):
 
 
 class CommitmentDraft(Proposal):
-    """Terms that somebody proposes: a commitment that begins, or (`ends`) the earlier end of a stored one.
+    """Proposal of terms: a new commitment, or (`ends`) the earlier end of a stored one.
 
-    Another person approves them, which stores the commitment or its end; decided, they never change.
+    Another person approves it, which stores the commitment or its end; once decided it never changes.
     """
 
     WORDS: ClassVar[Mapping[str, str]] = {"submitted": "proposed"}
@@ -296,13 +296,13 @@ class CommitmentDraft(Proposal):
     valid_from = fact("valid_from", datetime.fromisoformat)
     valid_until = fact("valid_until", datetime.fromisoformat)
     replaces: Sequence[str] = ()
-    """Names of what will end where it begins, for who decides."""
+    """Names of commitments that will end at its start, shown to the approver."""
     beside: Sequence[str] = ()
-    """Names of what runs at the same time, and goes on."""
+    """Names of commitments that overlap it and continue."""
     unlisted = False
-    """Whether the price list of then has no price of the accelerator, so that nothing could use the hours up."""
+    """True if the price list at its start has no price of the accelerator, so that no usage could use the hours."""
 
     @cached_property
     def team(self) -> Team:
-        """Who commits."""
+        """Return the team that commits."""
         return Team.objects.get(code=self.team_code)

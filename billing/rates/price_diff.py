@@ -1,4 +1,4 @@
-"""PURE: two price lists, price by price: what is new, what is gone, what changed and by how much."""
+"""PURE: differences of two price lists, price by price: added, removed, raised and lowered."""
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -14,9 +14,9 @@ PERCENT_PLACES: Final = 2
 
 @dataclass(frozen=True, slots=True, order=True)
 class PriceKey:
-    """One price of a list; `token_class` with its bucket of prompt lengths.
+    """Key of a price in a list; `token_class` with its bucket of prompt lengths.
 
-    `accelerator` is where a resource is priced on one accelerator only.
+    `accelerator` is set for a resource with a price on one accelerator only.
     """
 
     kind: str
@@ -28,7 +28,7 @@ class PriceKey:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """A price in both lists; None where a list has none."""
+    """Price in two lists; None if a list has none."""
 
     key: PriceKey
     old: Decimal | None
@@ -42,13 +42,13 @@ class PriceChange:
 
     @property
     def percent(self) -> Decimal | None:
-        """New over old less 1, in percent with 2 decimals; None where there is no old price or it is 0."""
+        """Return new over old less 1, in percent with 2 decimals; None if there is no old price or it is 0."""
         if not self.old or self.new is None:
             return None
         return round_to((Fraction(self.new) / Fraction(self.old) - 1) * 100, PERCENT_PLACES)
 
     def as_dict(self) -> dict[str, str | None]:
-        """For JSON: prices are decimal strings with 4 decimals, null where a list has none."""
+        """Return the change as JSON: prices are decimal strings with 4 decimals, null if a list has none."""
         return {
             "kind": self.key.kind, "sku": self.key.sku, "accelerator": self.key.accelerator or None,
             "token_class": self.key.token_class or None, "unit": self.key.unit,
@@ -59,7 +59,7 @@ class PriceChange:
 
 
 def price_changes(old: PriceVersion, new: PriceVersion) -> list[PriceChange]:
-    """Every price of either list, by kind and name.
+    """Return every price of either list, by kind and name.
 
     >>> from datetime import UTC, datetime
     >>> from pricing.rate_card import GpuPrice

@@ -1,6 +1,6 @@
-"""A price list as a file: the YAML of the set-up file, with the cost sheets that its prices come from.
+"""File of a price list: the YAML of the set-up file, with the cost sheets of its prices.
 
-What is exported can be imported as a draft, applied, or compared with a text tool; exporting it again gives the same bytes.
+An exported file can be imported as a draft, applied, or compared with a text tool; a new export gives the same bytes.
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ UNIT_FIELDS = {"GPU-Hours": "price_per_gpu_hour", "Slice-Hours": "price_per_slic
 
 
 def version_content(version: PriceVersion) -> Content:
-    """The list of a published version in the shape in which it was written."""
+    """Return the list of a published version in its written form."""
     gpu = []
     for item in version.gpu.select_related("cost_sheet").order_by("id"):
         named = {"accelerator": item.accelerator, "resource": item.resource}
@@ -52,7 +52,7 @@ def version_content(version: PriceVersion) -> Content:
 
 
 def rebased(content: Content, base: Content, current: Content) -> Content:
-    """The list of a draft, with the entries of `current` where those of the draft are still those of `base`.
+    """Return the list of a draft with entries of `current` in place of those unchanged since `base`.
 
     >>> base, current = ({"gpu": [], "tokens": [{"model": "a", "input": price}]} for price in ("1.0000", "2.0000"))
     >>> new = {"model": "b", "input": "3.0000"}
@@ -64,18 +64,19 @@ def rebased(content: Content, base: Content, current: Content) -> Content:
         known, wanted = _by_key(base[part]), _by_key(current[part])
         mine = _by_key(entries)
         kept = {key: wanted.get(key) if entry == known.get(key) else entry for key, entry in mine.items()}
+        # an entry that the draft removed from `base` stays removed; one added by `current` is taken over
         added = [entry for key, entry in wanted.items() if key not in mine and key not in known]
         merged[part] = [*(entry for entry in kept.values() if entry is not None), *added]
     return merged
 
 
 def _by_key(entries: Iterable[dict[str, str]]) -> dict[tuple[str, ...], dict[str, str]]:
-    """Entries by what they price: an accelerator, a resource, a model, prompts of a model up to a length."""
+    """Return entries by their subject: an accelerator, a resource, a model, prompts of a model up to a length."""
     return {tuple(entry.get(name, "") for name in ("accelerator", "resource", "model", UP_TO)): entry for entry in entries}
 
 
 def export_yaml(listed: PriceDraft | PriceVersion, zone: str) -> str:
-    """The file of a draft or published version; instants are shown in the billing zone."""
+    """Return the file of a draft or published version; instants are in the billing zone."""
     content = listed.content if isinstance(listed, PriceDraft) else version_content(listed)
     sections: dict[str, Any] = {}
     if sheets := _sheets(CostSheet, content["gpu"]):
@@ -88,7 +89,7 @@ def export_yaml(listed: PriceDraft | PriceVersion, zone: str) -> str:
 
 
 def draft_document(draft: PriceDraft, zone: str) -> str:
-    """A draft as one YAML document, as `price_draft_write` reads it; its sheets are stored and not repeated."""
+    """Return a draft as one YAML document for `price_draft_write`; its sheets are stored and not repeated."""
     lists = {name: [in_written_order(entry) for entry in draft.content[name]] for name in ("gpu", "tokens")}
     document = {"name": draft.name, "valid_from": _instant(draft.valid_from, zone), "reason": draft.reason, **lists}
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
@@ -101,7 +102,7 @@ def _sheets(model: type[CostSheet] | type[TokenCostSheet], entries: Iterable[dic
 
 
 def in_written_order(value: Any) -> Any:
-    """The same value with its fields in the order in which people write them: the database does not keep one."""
+    """Return the value with its fields in the customary order, which the database does not keep."""
     if isinstance(value, list):
         return [in_written_order(item) for item in value]
     if not isinstance(value, dict):

@@ -1,13 +1,13 @@
-"""A price list as people write it, in the shape of the set-up file, -> checked prices. Every bad field is named at once.
+"""Parser of a written price list, in the shape of the set-up file, to checked prices; it reports every bad field.
 
     {"gpu": [{"accelerator": "NVIDIA-H800", "price_per_gpu_hour": "10.0000"}, {"resource": ..., "price_per_slice_hour": ...},
              {"accelerator": ..., "cost_sheet": NAME}],
      "tokens": [{"model": "llama-3-8b", "input": "2.0000", ..., "output": "8.0000"}, {"model": ..., "cost_sheet": NAME},
                 {"model": "long", "up_to_tokens": 32768, "input": ...}, {"model": "long", "input": ...}]}
 
-Where a model has lines with `up_to_tokens`, each prices the requests of up to so many input tokens that the line before
-left, and the last, without it, all longer ones. A sheet's price is taken from what is stored under that name; the list
-keeps the name, so that it can be traced.
+If a model has lines with `up_to_tokens`, each prices requests of up to so many input tokens beyond the previous line, and
+the last one, without it, all longer requests. A sheet's price is read from the stored sheet of that name; the list keeps
+the name, so that the price can be traced.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,20 +30,20 @@ GPU_PRICES: Final = ("price_per_gpu_hour", "price_per_slice_hour", "cost_sheet")
 GPU_FIELDS: Final = ("accelerator", "resource", *GPU_PRICES)
 UP_TO: Final = "up_to_tokens"
 NOTHING: Final[tuple[object, ...]] = ([], ())
-"""A version may price devices only, or tokens only."""
+"""Empty sections: a version may price devices only, or tokens only."""
 PROMPT: Final = Bound("1", str(LONGEST), "input tokens of a request, cached included", whole=True)
 TOKEN_FIELDS: Final = ("model", UP_TO, *TOKEN_CLASSES, "cost_sheet")
 
 
 class PriceListError(InputError):
-    """A price list that cannot be published; `problems` has one entry per bad field."""
+    """Error of a price list that cannot be published; `problems` has one entry per bad field."""
 
     code = "price_list"
 
 
 @dataclass(frozen=True)
 class GpuPriceInput:
-    """One line of a price list: an accelerator, or a resource that is its own SKU."""
+    """Line of a price list: an accelerator, or a resource that is its own SKU."""
 
     price: Decimal
     accelerator: str = ""
@@ -55,7 +55,7 @@ class GpuPriceInput:
 
 @dataclass(frozen=True)
 class SheetPrice:
-    """What a stored cost sheet gives for a GPU-hour; `lost`: it costs something, and no decimal of the price shows that."""
+    """GPU-hour price of a stored cost sheet; `lost`: its cost is above 0, but the rounded price is 0."""
 
     price: Decimal
     currency: str
@@ -65,9 +65,9 @@ class SheetPrice:
 
 @dataclass(frozen=True)
 class TokenSheetPrice:
-    """What a stored token cost sheet gives for 1M tokens of a model, by class (with its bucket, if it derives some).
+    """Prices of a stored token cost sheet for 1M tokens of a model, by class (with its bucket, if it has some).
 
-    `lost`: classes that cost something, though no decimal of their price shows that.
+    `lost`: classes whose cost is above 0, but whose rounded price is 0.
     """
 
     model: str
@@ -78,7 +78,7 @@ class TokenSheetPrice:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the prices of named sheets come from; each returns None for a name that is not stored."""
+    """Look-ups of prices of named sheets; each returns None for a name that is not stored."""
 
     gpu: Callable[[str], SheetPrice | None]
     tokens: Callable[[str], TokenSheetPrice | None]
@@ -86,7 +86,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class PriceList:
-    """The checked prices, and `content`: the same list as it is stored and exported."""
+    """Checked prices, and `content`: the same list in its stored and exported form."""
 
     gpu: list[GpuPriceInput] = field(default_factory=list)
     tokens: dict[tuple[str, str], Decimal] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class PriceList:
 
 
 def parse_price_list(fields: object, *, currency: str, sources: Sources) -> PriceList:
-    """The prices of a list in `currency`.  Raises PriceListError with a message for every bad field."""
+    """Return the prices of a list in `currency`.  Raises PriceListError with a message for every bad field."""
     reader, found = FieldReader(fields, "a price list"), PriceList()
     if reader.fields.get("gpu") not in NOTHING:
         for item in reader.mappings("gpu", "a GPU price"):
@@ -112,7 +112,7 @@ def parse_price_list(fields: object, *, currency: str, sources: Sources) -> Pric
 
 
 def slice_problems(prices: PriceList) -> list[FieldProblem]:
-    """A problem for every slice that is listed as an accelerator: as one, commitments on its card would pay for it."""
+    """Return a problem for every slice listed as an accelerator: a commitment on its card would pay for it."""
     return [
         FieldProblem(("gpu", number, "accelerator"), Message(
             "%(value)s is a part of a device: list it as resource", value=shown(item.accelerator)
@@ -123,7 +123,7 @@ def slice_problems(prices: PriceList) -> list[FieldProblem]:
 
 
 def price_text(price: Decimal) -> str:
-    """A price as it is stored, with its 4 decimals."""
+    """Format a price with its 4 decimals, as stored."""
     return exact_decimal(price, PRICE_PLACES)
 
 
@@ -177,7 +177,7 @@ def _sheet_price(
 
 
 def _too_much(reader: FieldReader, sheet: str, price: Decimal) -> bool:
-    """Whether a sheet gives a price that nobody could write; then it is noted."""
+    """Return True and add a problem if a sheet's price is above the limit of written prices."""
     above = not PRICE.holds(Fraction(price))
     if above:
         reader.refuse("cost_sheet", Message(
@@ -187,7 +187,7 @@ def _too_much(reader: FieldReader, sheet: str, price: Decimal) -> bool:
 
 
 def _lost(reader: FieldReader, sheet: str, prices: Sequence[str]) -> bool:
-    """Whether a sheet gives prices that would bill at zero what costs something; then it is noted."""
+    """Return True and add a problem if sheet prices round to zero, which would bill a cost at nothing."""
     if prices:
         reader.refuse("cost_sheet", Message(
             "%(value)s gives less than 0.00005 for %(prices)s, which a list shows as %(zero)s: write the prices yourself",
@@ -198,7 +198,7 @@ def _lost(reader: FieldReader, sheet: str, prices: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class _TokenRow:
-    """One written line of token prices, as far as it is right by itself."""
+    """Written line of token prices, as far as it is valid by itself."""
 
     reader: FieldReader
     model: str
@@ -208,7 +208,7 @@ class _TokenRow:
 
 
 def _token_entries(readers: Iterable[FieldReader], found: PriceList, currency: str, sources: Sources) -> None:
-    """The lines of each model: one, or several of which each prices the prompts longer than those of the line before."""
+    """Add the lines of each model: one, or several buckets of ascending prompt lengths."""
     by_model: dict[str, list[_TokenRow]] = {}
     for reader in readers:
         row = _token_row(reader, currency, sources)
@@ -239,7 +239,7 @@ def _token_row(reader: FieldReader, currency: str, sources: Sources) -> _TokenRo
 
 
 def _in_buckets(rows: Sequence[_TokenRow]) -> Iterator[tuple[_TokenRow, str]]:
-    """Each line with its bucket. The lines must ascend, price the same classes, and end with one for all longer prompts."""
+    """Yield each line with its bucket. Lines must ascend, price the same classes, and end with one for longer prompts."""
     classes = list(dict.fromkeys(name for row in rows for name in row.prices))
     first, ends = 0, "0"
     for number, row in enumerate(rows, start=1):
@@ -309,7 +309,7 @@ def _token_sheet_prices(
 
 
 def _price(reader: FieldReader, name: str) -> Decimal | None:
-    """A price with at most 4 decimals; None where a problem was noted."""
+    """Return a price with at most 4 decimals; None if a problem was added."""
     given = reader.fields[name]
     number = exact_number(given)
     if number is None or not PRICE.holds(number) or (number * 10**PRICE_PLACES).denominator != 1:

@@ -1,4 +1,4 @@
-"""All reads of prices and policies, as the plain values that rating works with."""
+"""Reads of prices and policies, as the plain values that rating uses."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -45,14 +45,15 @@ LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def rate_card() -> RateCard:
-    """Every published price, dated."""
+    """Return every published price, dated."""
+    # a version replaced at its own start was never in force
     in_force = VersionRow.objects.filter(sealed=True).exclude(valid_until=F("valid_from"))
     rows = in_force.prefetch_related("gpu", "tokens")
     return RateCard(_version(row) for row in rows)
 
 
 def slices_priced_on(accelerator: str) -> bool:
-    """Whether a price list prices slices of an accelerator by themselves; what counts the accelerator may count them."""
+    """Return True if a price list has slice prices on an accelerator: a count of its units may then be of slices."""
     return bool(accelerator) and PriceRow.objects.filter(accelerator=accelerator).exclude(resource="").exists()
 
 
@@ -70,7 +71,7 @@ def _version(row: VersionRow) -> PriceVersion:
 
 
 def stored_sources() -> Sources:
-    """Prices of the stored cost sheets, by name, computed again from their inputs."""
+    """Return look-ups of stored cost sheets by name; GPU prices are computed again from their inputs."""
     return Sources(gpu=_sheet_price, tokens=_token_sheet_price)
 
 
@@ -84,7 +85,7 @@ def _sheet_price(name: str) -> SheetPrice | None:
 
 
 def reserved_price(name: str, currency: str) -> Decimal | None:
-    """What a stored cost sheet gives for a reserved GPU-hour in `currency`; None for no such sheet, tier or currency."""
+    """Return the reserved price of a GPU-hour from a stored cost sheet; None without such a sheet, tier or currency."""
     sheet = CostSheet.objects.filter(name=name).first()
     cost = cost_of_gpu_hour(parse_cost_sheet(sheet.inputs)) if sheet else None
     return cost.list_prices.get("reserved") if cost and cost.list_currency == currency else None
@@ -100,24 +101,24 @@ def _token_sheet_price(name: str) -> TokenSheetPrice | None:
 
 
 def price_draft_named(name: str) -> PriceDraft | None:
-    """The draft of that name that was not given up, or None."""
+    """Return the draft of that name that was not withdrawn, or None."""
     return PriceDraft.objects.exclude(state=PriceDraft.State.WITHDRAWN).filter(subject=name).first()
 
 
 def price_list_named(name: str) -> PriceDraft | VersionRow | None:
-    """The published version of that name, else the draft, else None."""
+    """Return the published version of that name, else the draft, else None."""
     return VersionRow.objects.filter(name=name, sealed=True).first() or price_draft_named(name)
 
 
 def plain_version(listed: PriceDraft | VersionRow) -> PriceVersion:
-    """A draft or published version as rating takes it.  Raises PriceListError for a draft that has lost a sheet."""
+    """Return a draft or published version as rating uses it.  Raises PriceListError for a draft whose sheet is gone."""
     if isinstance(listed, VersionRow):
         return _version(listed)
     return hypothetical_version(listed.name, draft_prices(listed), listed.valid_from)
 
 
 def price_version_before(listed: PriceDraft | VersionRow) -> VersionRow | None:
-    """The published version that a list follows or replaces, or would; of those that begin at once, the newest."""
+    """Return the published version that a list follows or replaces; among those of one start, the newest."""
     version = listed if isinstance(listed, VersionRow) else getattr(listed, "version", None)
     rows = VersionRow.objects.filter(sealed=True, valid_from__lte=listed.valid_from)
     if version is not None:
@@ -126,13 +127,13 @@ def price_version_before(listed: PriceDraft | VersionRow) -> VersionRow | None:
 
 
 def version_in_force(instant: datetime) -> VersionRow | None:
-    """The published version in force at an instant."""
+    """Return the published version in force at an instant."""
     rows = VersionRow.objects.filter(sealed=True, valid_from__lte=instant).exclude(valid_until__lte=instant)
     return rows.prefetch_related("gpu", "tokens").first()
 
 
 def base_of(draft: PriceDraft) -> VersionRow | None:
-    """The published version that a draft was begun from, None where there was none."""
+    """Return the published version from which a draft was begun, None if there was none."""
     rows = VersionRow.objects.filter(sealed=True)
     if "base" in draft.payload:
         return rows.filter(name=draft.payload["base"]).first()
@@ -142,9 +143,9 @@ def base_of(draft: PriceDraft) -> VersionRow | None:
 
 @dataclass(frozen=True)
 class TakenBack:
-    """Prices that a draft undoes: those of the list that it follows which changed since the base of the draft.
+    """Prices that a draft would revert: changed in the list that it follows since the draft's base.
 
-    `prices`: those of `current` and of the draft, which are still those of `base`.
+    `prices`: changes from `current` back to the draft, whose values are those of `base`.
     """
 
     base: VersionRow | None
@@ -153,12 +154,12 @@ class TakenBack:
 
     @property
     def names(self) -> str:
-        """Accelerators, resources and models, each once."""
+        """Return the accelerators, resources and models, each once."""
         return ", ".join(dict.fromkeys(one.key.sku for one in self.prices))
 
 
 def prices_taken_back(draft: PriceDraft) -> TakenBack | None:
-    """Return what a draft that is not published undoes, None where that is nothing.  Raises PriceListError."""
+    """Return the prices that an unpublished draft would revert, None without any.  Raises PriceListError."""
     base, current = base_of(draft), price_version_before(draft)
     if current is None or current == base or draft.version_id is not None:
         return None
@@ -170,12 +171,12 @@ def prices_taken_back(draft: PriceDraft) -> TakenBack | None:
 
 
 def draft_prices(draft: PriceDraft) -> PriceList:
-    """The prices of a draft, those of cost sheets as the sheets are now.  Raises PriceListError."""
+    """Return the prices of a draft, those of cost sheets from the current sheets.  Raises PriceListError."""
     return parse_price_list(draft.content, currency=draft.currency, sources=stored_sources())
 
 
 def draft_fingerprint(draft: PriceDraft, prices: PriceList) -> str:
-    """SHA-256 over everything that an approver agrees to: the list, its start, and the inputs behind its prices."""
+    """Return SHA-256 over everything that an approver agrees to: the list, its start, and the inputs behind its prices."""
     named = {item.cost_sheet for item in prices.gpu if item.cost_sheet}
     gpu = {sheet.name: sheet.inputs for sheet in CostSheet.objects.filter(name__in=named)}
     tokens = TokenCostSheet.objects.filter(name__in=set(prices.token_sheets.values()))
@@ -189,7 +190,7 @@ def draft_fingerprint(draft: PriceDraft, prices: PriceList) -> str:
 
 
 def hypothetical_version(name: str, prices: PriceList, valid_from: datetime | None = None) -> PriceVersion:
-    """The prices of a list as rating takes them, without publishing them."""
+    """Return the prices of a list as rating uses them, without publishing them."""
     return PriceVersion(
         name=name, valid_from=valid_from or datetime.min.replace(tzinfo=UTC), valid_until=None,
         gpu=tuple(
@@ -200,7 +201,7 @@ def hypothetical_version(name: str, prices: PriceList, valid_from: datetime | No
 
 
 def notice_of(draft: PriceDraft, now: datetime) -> int:
-    """Business days of the company between `now` and the start of a draft, in the billing zone."""
+    """Return the company's business days between `now` and the start of a draft, in the billing zone."""
     setup = billing_setup()
     return business_days_between(now, draft.valid_from, setup.zone, company_calendar(setup))
 
@@ -216,7 +217,7 @@ def commitment_book() -> CommitmentBook:
 
 
 def commitment_drafts(teams: QuerySet[Team]) -> list[CommitmentDraft]:
-    """Proposed terms of some teams, each with its team, its history and what it meets, the newest first."""
+    """Return proposed terms of some teams, with team, history and overlapping commitments, the newest first."""
     by_code = {team.code: team for team in teams}
     drafts = list(CommitmentDraft.objects.filter(payload__team__in=list(by_code)).prefetch_related("steps"))
     stored, card = commitment_book().commitments, rate_card()
@@ -232,7 +233,7 @@ def commitment_drafts(teams: QuerySet[Team]) -> list[CommitmentDraft]:
 
 
 def commitment_facts() -> dict[str, tuple[datetime, datetime | None]]:
-    """When each commitment was stored, and when the one that follows at once was; by name."""
+    """Return by name when each commitment was stored, and when its immediate successor was."""
     rows = list(Commitment.objects.all())
     starts = {(row.team_id, row.accelerator, row.valid_from): row.created_at for row in rows}
     return {
@@ -245,7 +246,7 @@ def commitment_facts() -> dict[str, tuple[datetime, datetime | None]]:
 
 
 def allocation_policy_at(instant: datetime) -> Allocation | None:
-    """The policy on idle and shared cost in force, or None: then nothing of them is billed."""
+    """Return the policy on idle and shared cost in force, or None: then neither is billed."""
     rows = AllocationPolicy.objects.filter(valid_from__lte=instant)
     row = rows.exclude(valid_until__lte=instant).first()
     if row is None:
@@ -271,12 +272,12 @@ Dated = TypeVar("Dated", CarbonFactors, PolicyRow)
 
 
 def _in_force(rows: Iterable[Dated], instant: datetime) -> Dated | None:
-    """The one of the rows in whose [valid_from, valid_until) the instant lies; they do not overlap."""
+    """Return the row in whose [valid_from, valid_until) the instant lies; rows do not overlap."""
     return next((row for row in rows if row.valid_from <= instant < (row.valid_until or LAST)), None)
 
 
 class CarbonBook:
-    """What a kWh of each cluster emits, dated."""
+    """Emission factors per kWh of each cluster, dated."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[CarbonFactors]] = {}
@@ -284,33 +285,33 @@ class CarbonBook:
             self._rows.setdefault(row.cluster, []).append(row)
 
     def at(self, cluster: str, instant: datetime) -> Carbon | None:
-        """Kilograms per kWh in force, or None where they are not set."""
+        """Return kilograms per kWh in force, or None if not set."""
         row = _in_force(self._rows.get(cluster, ()), instant)
         return Carbon(Fraction(row.location_kg_per_kwh), Fraction(row.market_kg_per_kwh)) if row else None
 
     def changes(self) -> set[datetime]:
-        """Every instant at which other factors begin."""
+        """Return every instant at which factors begin or end."""
         return {at for rows in self._rows.values() for row in rows for at in (row.valid_from, row.valid_until) if at}
 
 
 class PolicyBook:
-    """All efficiency policies, dated; their ranges do not overlap."""
+    """Efficiency policies, dated; their ranges do not overlap."""
 
     def __init__(self) -> None:
         self._rows = list(PolicyRow.objects.all())
 
     def at(self, instant: datetime) -> EfficiencyPolicy | None:
-        """The policy in force, or None: then nothing is adjusted."""
+        """Return the policy in force, or None: then nothing is adjusted."""
         row = _in_force(self._rows, instant)
         return _policy(row) if row else None
 
     def changes(self) -> set[datetime]:
-        """Every instant at which another policy begins or one ends."""
+        """Return every instant at which a policy begins or ends."""
         return {at for row in self._rows for at in (row.valid_from, row.valid_until) if at is not None}
 
 
 def interruption_rules() -> list[InterruptionRule]:
-    """Every rule by which the platform carries anything; whatever else ends a hold is the team's."""
+    """Return every rule by which the platform carries time; after any other end the team pays."""
     return [
         InterruptionRule(
             row.name, reason, row.valid_from, row.valid_until, Decimal(rule["hours"]) if rule["payer"] == "cap" else None
@@ -330,7 +331,7 @@ def _policy(row: PolicyRow) -> EfficiencyPolicy:
 
 
 def workload_class(stored: Mapping[str, Any]) -> WorkloadClass:
-    """A class of workloads from the JSON that a policy stores."""
+    """Return a workload class from the JSON that a policy stores."""
     until, metric = stored.get("exempt_until"), stored.get("penalise_on")
     bands: dict[str, Any] = {name: Decimal(stored[name]) for name in BANDS if stored.get(name) is not None}
     kinds, queues, accelerators = (tuple(stored.get(name, ())) for name in ("kinds", "queues", "accelerators"))

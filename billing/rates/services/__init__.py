@@ -1,4 +1,4 @@
-"""All writes of this package: cost sheets, drafts of price lists and their approval, published versions, policies."""
+"""Writes of this package: cost sheets, drafts of price lists and their approval, published versions, policies."""
 
 from billing.rates.services.commitments import CommitmentTerms, commitment_put
 from billing.rates.services.drafts import (

@@ -1,4 +1,4 @@
-"""What teams commit to, from an instant on. A stored commitment is never edited; it may end earlier.
+"""Commitments of teams, from an instant on. A stored commitment is never edited; it may end earlier.
 
 One with an end runs to it, and the hours of several add up. One without an end runs until another without an end follows.
 """
@@ -21,7 +21,7 @@ FIELDS = ("team", "accelerator", "gpu_hours", "price", "valid_from")
 
 @dataclass(frozen=True, slots=True)
 class CommitmentTerms:
-    """`gpu_hours` of an accelerator a month at `price` per GPU-hour in [valid_from, valid_until)."""
+    """Terms of `gpu_hours` of an accelerator a month at `price` per GPU-hour in [valid_from, valid_until)."""
 
     name: str
     team: Team
@@ -33,10 +33,10 @@ class CommitmentTerms:
 
 
 def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
-    """Store a commitment. Without an end, it ends the one without an end before it, of that team and accelerator.
+    """Store a commitment; one without an end ends the previous one without an end of that team and accelerator.
 
-    An earlier end of a stored one ends it. False where it is stored.  Raises RateError where a commitment of that name
-    differs or ends before that, or it has no end and a later one of the team and accelerator has none either.
+    An earlier end in the terms of a stored one ends it. Returns False if nothing changed.  Raises RateError if the stored
+    commitment of that name differs or ends before that, or if neither it nor a later one of the team and accelerator ends.
     """
     if terms.valid_until is not None and terms.valid_until <= terms.valid_from:
         raise RateError(Message("commitment %(name)s: valid_until must be after valid_from", name=terms.name))
@@ -66,7 +66,7 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
 
 
 def _ends_earlier(known: Commitment, terms: CommitmentTerms, actor: str) -> bool:
-    """End a stored commitment where its terms say an earlier end; without one in the terms another may have ended it."""
+    """End a stored commitment if its terms have an earlier end; without one it may have been ended by its successor."""
     if terms.valid_until is None or known.valid_until == terms.valid_until:
         return False
     if known.valid_until is not None and known.valid_until < terms.valid_until:
@@ -79,7 +79,7 @@ def _ends_earlier(known: Commitment, terms: CommitmentTerms, actor: str) -> bool
 
 
 def commitment_end(*, commitment: Commitment, at: datetime, actor: str) -> None:
-    """Let a stored commitment end earlier than it would.  Raises RateError where it does not run then."""
+    """End a stored commitment earlier.  Raises RateError if it is not in force at that instant."""
     with transaction.atomic():
         row = Commitment.objects.select_for_update().get(pk=commitment.pk)
         if at < row.valid_from or (row.valid_until is not None and at >= row.valid_until):

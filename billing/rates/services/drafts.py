@@ -1,4 +1,4 @@
-"""Drafts of price lists: written, submitted, then approved by somebody else, which publishes them; or sent back.
+"""Drafts of price lists: written, submitted, then approved by another person, which publishes them, or rejected.
 
 A person who writes or submits a draft is one of its makers, and no maker decides on it (`billing.approvals`).
 """
@@ -53,7 +53,7 @@ VERBS = {
 
 
 class PriceDraftError(RateError):
-    """A draft that cannot be stored, submitted or decided. `problems` has one entry per bad field."""
+    """Error of a draft that cannot be stored, submitted or decided. `problems` has one entry per bad field."""
 
     code = "price_draft"
 
@@ -70,7 +70,7 @@ class PriceDraftError(RateError):
 
 
 class PriceListKind(Kind[PriceDraft]):
-    """A complete price list: one person of those who approve decides, and may send it back to its makers.
+    """Proposal kind of a complete price list: one approver decides, and may send it back to its makers.
 
     `open_since` returns the end of the last closed month, None before any; `billing.rating` sets it.
     """
@@ -116,7 +116,7 @@ class PriceListKind(Kind[PriceDraft]):
                 ))  # fmt: skip
 
     def approval(self, row: PriceDraft, actor: str, now: datetime) -> Approval:
-        """Publish the list; its sheets stay as they are meanwhile, and from then on they are evidence."""
+        """Return the approval that publishes the list; its sheets are locked meanwhile, and are evidence from then on."""
         problems = _publication_problems(row, now)
         _lock_sheets(row.content)
         prices = _checked(row.content, row.currency, problems)
@@ -125,11 +125,11 @@ class PriceListKind(Kind[PriceDraft]):
         return Approval(partial(price_version_publish, wanted=wanted, actor=actor, origin=origin))
 
     def fingerprint(self, row: PriceDraft) -> str:
-        """The list, and all inputs behind its prices."""
+        """Return the hash of the list and all inputs behind its prices."""
         return draft_fingerprint(row, _checked(row.content, row.currency, []))
 
     def detail(self, row: PriceDraft, step: Step) -> dict[str, Any]:
-        """Which revision, by whom, and how long before it is in force."""
+        """Return the audit detail: revision, makers, and notice in business days."""
         detail = {
             "draft": row.pk, "revision": row.revision, "valid_from": row.valid_from.isoformat(), "makers": row.makers,
             "reason": step.comment, "sha256": row.sha256,
@@ -157,7 +157,7 @@ def price_draft_create(
 ) -> PriceDraft:
     """Store a new draft of a complete price list: `content` is {"gpu": [...], "tokens": [...]} as in the set-up file.
 
-    `base` names the published list that it was begun from; the one that it follows where it is left out.
+    `base` names the published list from which it was begun; by default the list that it follows.
     Raises PriceDraftError with every bad field.
     """
     currency = billing_setup().currency
@@ -180,9 +180,9 @@ def price_draft_edit(
     revision: int | None = None,
     base: str = "",
 ) -> PriceDraft:
-    """Change what is given. A submitted draft comes back with it: what waits for approval is never changed.
+    """Change the given fields. A submitted draft returns to editing: a list that waits for approval never changes.
 
-    `revision` is the one that the editor saw; another one by now is refused.  Raises PriceDraftError.
+    `revision` is the one that the editor saw; if there is a newer one, the edit is refused.  Raises PriceDraftError.
     """
     with locked(PRICE_LIST, draft.pk, Action.EDITED, actor, revision) as row:
         problems = [] if name is None or name == row.name else _name_problems(name, row.pk)
@@ -199,9 +199,9 @@ def price_draft_edit(
 def price_draft_rebase(
     *, draft: PriceDraft, actor: str, now: datetime, reason: str | None = None, revision: int | None = None
 ) -> PriceDraft:
-    """Put the list that a draft follows by now under it: entries that are still those of its base become those of that list.
+    """Rebase a draft on the list that it now follows: entries unchanged since its base become those of that list.
 
-    What the draft itself changed stays.  Raises PriceDraftError, also where nothing was published since.
+    Entries that the draft changed stay.  Raises PriceDraftError, also if nothing was published since.
     """
     with locked(PRICE_LIST, draft.pk, Action.EDITED, actor, revision) as row:
         base, current = base_of(row), price_version_before(row)
@@ -218,7 +218,7 @@ def price_draft_rebase(
 def price_draft_submit(
     *, draft: PriceDraft, actor: str, now: datetime, reason: str | None = None, revision: int | None = None
 ) -> PriceDraft:
-    """Hand a draft over for approval by somebody else; it must say why prices change.  Raises PriceDraftError."""
+    """Submit a draft for approval by another person; it must have a reason.  Raises PriceDraftError."""
     with locked(PRICE_LIST, draft.pk, Action.SUBMITTED, actor, revision) as row:
         why = row.reason if reason is None else _words(reason)
         problems = _publication_problems(row, now)
@@ -231,9 +231,9 @@ def price_draft_submit(
 def price_draft_approve(
     *, draft: PriceDraft, actor: str, now: datetime, reason: str = "", revision: int | None = None
 ) -> PriceVersion:
-    """Publish a submitted draft: nobody who made it may.  `revision` is the one that the approver looked at.
+    """Publish a submitted draft; its makers may not.  `revision` is the one that the approver saw.
 
-    Raises PriceDraftError, also where an input of a price changed since the submission.
+    Raises PriceDraftError, also if an input of a price changed since the submission.
     """
     row = approve(PRICE_LIST, draft.pk, actor=actor, now=now, comment=_words(reason), revision=revision)
     return PriceVersion.objects.get(draft=row)
@@ -242,14 +242,14 @@ def price_draft_approve(
 def price_draft_reject(
     *, draft: PriceDraft, actor: str, reason: str, now: datetime, revision: int | None = None
 ) -> PriceDraft:
-    """Send a submitted draft back with a reason; its makers may edit it and submit it again.  Raises PriceDraftError."""
+    """Reject a submitted draft with a reason; its makers may edit it and submit it again.  Raises PriceDraftError."""
     return reject(PRICE_LIST, draft.pk, actor=actor, now=now, comment=_words(reason), revision=revision)
 
 
 def price_draft_withdraw(
     *, draft: PriceDraft, actor: str, now: datetime, reason: str = "", revision: int | None = None
 ) -> PriceDraft:
-    """Give a draft up; it stays in the history and its name is free again.  Raises PriceDraftError."""
+    """Withdraw a draft; it stays in the history and its name is free again.  Raises PriceDraftError."""
     return withdraw(PRICE_LIST, draft.pk, actor=actor, now=now, comment=_words(reason), revision=revision)
 
 
@@ -282,7 +282,7 @@ def _refused(name: str, text: Message) -> PriceDraftError:
 
 
 def _checked(content: object, currency: str, problems: list[FieldProblem]) -> PriceList:
-    """The prices; raises with the problems found before and those of the list."""
+    """Return the prices; raise PriceDraftError with the given problems and those of the list."""
     try:
         prices = parse_price_list(content, currency=currency, sources=stored_sources())
     except PriceListError as error:
@@ -294,7 +294,7 @@ def _checked(content: object, currency: str, problems: list[FieldProblem]) -> Pr
 
 
 def _lock_sheets(content: Mapping[str, Any]) -> None:
-    """Keep the sheets of a list as they are until this transaction ends; from then on they are evidence."""
+    """Lock the sheets of a list until this transaction ends; from then on they are evidence."""
     for part, model in (("gpu", CostSheet), ("tokens", TokenCostSheet)):
         names = [entry["cost_sheet"] for entry in content.get(part, ()) if "cost_sheet" in entry]
         list(model.objects.select_for_update().filter(name__in=names).order_by("id"))
@@ -323,9 +323,9 @@ def _start_problems(valid_from: datetime) -> list[FieldProblem]:
 
 
 def _past_problem(row: PriceDraft, now: datetime) -> Message | None:
-    """Return why a list cannot begin at a start that has passed; a start to come, or in an open month, is no problem.
+    """Return the problem of a start that has passed; a start in the future, or in an open month, is no problem.
 
-    Whoever submits a list for the past asks for that; one whose start passed while it waited was meant for the future.
+    A list submitted for the past is meant so; one whose start passed while it waited was meant for the future.
     """
     if row.valid_from > now:
         return None
@@ -345,7 +345,7 @@ def _past_problem(row: PriceDraft, now: datetime) -> Message | None:
 
 
 def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
-    """What prevents publishing the draft at `now`, besides its prices."""
+    """Return the problems that prevent publishing the draft at `now`, besides its prices."""
     problems = [] if not PriceVersion.objects.filter(name=row.name).exists() else _name_problems(row.name, row.pk)
     if row.currency != billing_setup().currency:
         problems.append(FieldProblem(("currency",), Message(

@@ -21,7 +21,7 @@ PUBLISH_LOCK = 0x50524943
 
 @dataclass(frozen=True)
 class PriceVersionInput:
-    """A complete price list to publish. `draft`: what it was before its approval; None for a declared list."""
+    """Complete price list to publish. `draft`: the approved draft; None for a declared list."""
 
     name: str
     currency: str
@@ -31,11 +31,10 @@ class PriceVersionInput:
 
 
 def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str = "set-up file") -> bool:
-    """Publish a price list from its instant on; the list before it ends there.
+    """Publish a price list from its instant on; the previous list ends there.
 
-    A declared list is approved by the person who applies it, and the audit log says so; a draft brings its own approval.
-    Returns False where exactly this version is published already.  Raises RateError where a published version of that
-    name differs.
+    A declared list is approved by the person who applies it, and the audit log records that; a draft has its own approval.
+    Returns False if this version is published already.  Raises RateError if the published version of that name differs.
     """
     known = PriceVersion.objects.filter(name=wanted.name).prefetch_related("gpu__cost_sheet", "tokens").first()
     if known:
@@ -54,7 +53,7 @@ def price_version_publish(*, wanted: PriceVersionInput, actor: str, origin: str 
 
 
 def publish_lock() -> None:
-    """Let one transaction at a time publish: each list is linked to those beside it."""
+    """Lock publication to one transaction at a time: each list sets the end of its neighbours."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PUBLISH_LOCK])
 
@@ -62,7 +61,7 @@ def publish_lock() -> None:
 def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
     publish_lock()
     prices = wanted.prices
-    if wanted.draft is not None:  # two persons put it in the place of a list that begins with it; nothing was billed by that
+    if wanted.draft is not None:  # it may replace a list of the same start by which nothing was billed
         same = PriceVersion.objects.filter(valid_from=wanted.valid_from).exclude(valid_until=wanted.valid_from)
         same.update(valid_until=wanted.valid_from)
     until = take_over(PriceVersion.objects.all(), wanted.valid_from)
@@ -98,7 +97,7 @@ def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
 
 
 def _difference(known: PriceVersion, wanted: PriceVersionInput) -> str:
-    """The first thing in which a published version differs from what is wanted, in words; empty if nothing does."""
+    """Return the first difference between a published version and the wanted one, in words; "" without any."""
     if known.valid_from != wanted.valid_from:
         return f"valid_from ({known.valid_from.isoformat()}, not {wanted.valid_from.isoformat()})"
     if known.currency != wanted.currency:

@@ -1,4 +1,4 @@
-"""Writes of cost sheets: what a GPU-hour and 1M tokens cost, kept with every input. Evidence never changes once used."""
+"""Writes of cost sheets: the cost of a GPU-hour and of 1M tokens, with every input. Evidence never changes once used."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -13,13 +13,13 @@ from pricing.token_sheet import parse_token_sheet
 
 
 class RateError(UserError, ValueError):
-    """A price or policy that contradicts what is already published."""
+    """Error of a price or policy that contradicts published ones."""
 
     code = "rate"
 
 
 def exact_plain(given: Any) -> Any:
-    """The same value as JSON keeps it exactly: every number as text, so that a file gives it back as it was."""
+    """Return the value with every number as text, which JSON keeps exactly, so that a file restores it unchanged."""
     if isinstance(given, Mapping):
         return {str(name): exact_plain(value) for name, value in given.items()}
     if isinstance(given, list | tuple):
@@ -29,7 +29,7 @@ def exact_plain(given: Any) -> Any:
 
 @transaction.atomic
 def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any], actor: str) -> tuple[CostSheet, bool]:
-    """Keep a cost sheet with what it gives. One that prices were made from does not change under the same name."""
+    """Store a cost sheet with its result; one that published prices use cannot change under the same name."""
     inputs = exact_plain(inputs)
     known = CostSheet.objects.filter(name=name).first()
     if known is None:
@@ -49,10 +49,10 @@ def cost_sheet_put(*, name: str, inputs: dict[str, Any], result: dict[str, Any],
 
 @transaction.atomic
 def token_cost_sheet_put(*, name: str, inputs: dict[str, Any], actor: str) -> tuple[TokenCostSheet, bool]:
-    """Keep a load test with its terms and the token prices that follow. Under one name it changes only while unused.
+    """Store a load test with its terms and the resulting token prices; under one name it changes only while unused.
 
-    `inputs` are the fields of `pricing.token_sheet`.  Raises TokenSheetError for bad fields, LoadPointError where no run
-    of the report is sustainable, RateError where published prices were made from another sheet of that name.
+    `inputs` are the fields of `pricing.token_sheet`.  Raises TokenSheetError for bad fields, LoadPointError if no run
+    of the report is sustainable, RateError if published prices were made from another sheet of that name.
     """
     inputs = exact_plain(inputs)
     sheet = parse_token_sheet(inputs)

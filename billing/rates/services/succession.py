@@ -1,7 +1,7 @@
-"""Dated facts: one is in force at a time, another follows and ends it, and what is stored is never edited.
+"""Dated facts: one is in force at a time, the next one ends it, and stored facts are never edited.
 
-Carbon factors and the policies (efficiency, who pays for interrupted allocations, what of idle and shared cost is billed)
-are put here; price versions and commitments have modules of their own.
+Carbon factors and the policies (efficiency, payer of interrupted allocations, billing of idle and shared cost) are stored
+here; price versions and commitments have their own modules.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ from metering.messages import Message
 
 
 def take_over(rows: QuerySet[Any], valid_from: datetime) -> datetime | None:
-    """End those of `rows` that are in force at `valid_from`; where a later one begins, which ends the new one."""
+    """End those of `rows` in force at `valid_from`; return the start of the next later one, which ends the new fact."""
     in_force = Q(valid_until=None) | Q(valid_until__gt=valid_from)
     rows.filter(in_force, valid_from__lt=valid_from).update(valid_until=valid_from)
     later = rows.filter(valid_from__gt=valid_from).order_by("valid_from").first()
@@ -28,7 +28,7 @@ def take_over(rows: QuerySet[Any], valid_from: datetime) -> datetime | None:
 
 
 def stored_alike(known: object, wanted: Mapping[str, Any], refusal: Callable[[str], Message]) -> bool:
-    """Whether a fact is stored, as it is wanted; `known` is None where it is not.
+    """Return True if an identical fact is stored; `known` is None if none is.
 
     Raises RateError with the `refusal` of the first field in which the stored one differs.
     """
@@ -40,7 +40,7 @@ def stored_alike(known: object, wanted: Mapping[str, Any], refusal: Callable[[st
 
 @contextmanager
 def alone_in_time(refusal: Message) -> Iterator[None]:
-    """A transaction that stores a fact.  Raises RateError with `refusal` where others are in force at the same time."""
+    """Run a transaction that stores a fact.  Raises RateError with `refusal` if others are in force at the same time."""
     try:
         with transaction.atomic():
             yield
@@ -51,9 +51,9 @@ def alone_in_time(refusal: Message) -> Iterator[None]:
 def carbon_factors_put(
     *, cluster: str, valid_from: datetime, location: Decimal, market: Decimal, source: str, actor: str
 ) -> bool:
-    """Store what a kWh of a cluster emits [kg/kWh] from an instant on; False where it is stored already.
+    """Store the emission factors [kg/kWh] of a cluster from an instant on; return False if stored already.
 
-    Raises RateError where other factors are stored for that instant.
+    Raises RateError if other factors are stored for that instant.
     """
     wanted = {"location_kg_per_kwh": location, "market_kg_per_kwh": market, "source": source}
     rows = CarbonFactors.objects.filter(cluster=cluster)
@@ -71,7 +71,7 @@ def carbon_factors_put(
 
 
 def efficiency_policy_publish(*, fields: dict[str, Any], actor: str) -> bool:
-    """Publish bands of HFU and MFU; False where they are published already.  Raises RateError."""
+    """Publish bands of HFU and MFU; return False if published already.  Raises RateError."""
     detail = {name: value if isinstance(value, bool | int | list) else str(value) for name, value in fields.items()}
     return _policy_publish(EfficiencyPolicy, fields, detail, actor)
 
@@ -80,7 +80,7 @@ def rules_publish(
     model: type[InterruptionPolicy | AllocationPolicy], *, name: str, valid_from: datetime, rules: dict[str, Any],
     actor: str,
 ) -> bool:  # fmt: skip
-    """Publish a policy that is a set of rules; False where it is published already.  Raises RateError."""
+    """Publish a policy of rules; return False if published already.  Raises RateError."""
     fields = {"name": name, "valid_from": valid_from, "rules": rules}
     return _policy_publish(model, fields, {"valid_from": valid_from.isoformat(), "rules": rules}, actor)
 

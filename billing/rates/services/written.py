@@ -1,4 +1,4 @@
-"""A draft as one document, in the shape of the set-up file: what the API takes and the admin edits.
+"""Draft as one document, in the shape of the set-up file: input of the API and text in the admin.
 
     {"name": ..., "valid_from": ..., "reason": ..., "based_on": ..., "gpu": [...], "tokens": [...],
      "cost_sheets": [{"name": ..., "sheet": {...}}], "token_cost_sheets": [...]}
@@ -29,9 +29,9 @@ REASON_LIMIT: Final = 2000
 def price_draft_write(
     *, fields: object, actor: str, now: datetime, draft: PriceDraft | None = None, revision: int | None = None
 ) -> PriceDraft:
-    """Make a draft of a document, or change one to what the document says; what it leaves out of a draft stays.
+    """Create a draft from a document, or update one; fields missing in the document stay.
 
-    Raises PriceDraftError with every bad field, and then nothing is kept.
+    Raises PriceDraftError with every bad field; then nothing is stored.
     """
     reader = FieldReader(fields, "a price version")
     if reader.problems:
@@ -61,7 +61,7 @@ def price_draft_write(
 
 
 def _instant(reader: FieldReader, draft: PriceDraft | None) -> datetime | None:
-    """RFC 3339 with an offset, or a date: local midnight in the billing zone."""
+    """Return the start: RFC 3339 with an offset, or a date as local midnight in the billing zone."""
     given = reader.fields.get("valid_from")
     if not reader.has("valid_from") and draft is not None:
         return draft.valid_from
