@@ -22,6 +22,7 @@ HELD: Final = "(SELECT * FROM usage_gpuallocation WHERE observed_until > %(start
 ALTERED: Final[Mapping[str, str]] = {
     "allocations": f"""SELECT count(*), min(a.allocation_id) FROM {HELD}
         WHERE a.content_sha256 <> {content_sha256(ALLOCATION, 'a')}""",
+    # an allocation may lack revisions only if it has no time
     "pieces of allocations": f"""SELECT count(*), min(a.allocation_id) FROM {HELD} FULL JOIN (
             SELECT allocation_id, sum(until - start) AS known, min(start) AS start, max(until) AS until
             FROM usage_allocationrevision WHERE allocation_id IN (
@@ -29,6 +30,7 @@ ALTERED: Final[Mapping[str, str]] = {
             GROUP BY 1) s ON s.allocation_id = a.id
         WHERE (s.start, s.until, s.known) IS DISTINCT FROM (a.started_at, a.observed_until, a.observed_until - a.started_at)
           AND NOT (s.start IS NULL AND a.observed_until = a.started_at)""",
+    # the latest note must equal the end in the row
     "ends of allocations": f"""SELECT count(*), min(a.allocation_id) FROM {HELD} JOIN (
             SELECT DISTINCT ON (allocation_id) * FROM usage_allocationinterruption ORDER BY allocation_id, epoch DESC
         ) e ON e.allocation_id = a.id

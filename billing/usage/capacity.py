@@ -152,6 +152,7 @@ def plan_read(document: object) -> Plan:
 
 def _number(name: str, value: Any) -> Fraction:
     try:
+        # through text: a float of YAML keeps the decimals that were written
         return Fraction(str(value))
     except (ValueError, ZeroDivisionError) as error:
         raise PlanError(f"{name}: {str(value)[:40]!r} is no number") from error
@@ -184,6 +185,7 @@ def _basis(rates: Sequence[Rate], records: Fraction) -> Basis:
 
 
 def _value(node: ast.expr, known: Mapping[str, Fraction]) -> Fraction:
+    # no eval: a formula has whole numbers, names, four operators and two functions
     match node:
         case ast.Constant(value=int(number)):
             return Fraction(number)

@@ -99,6 +99,7 @@ def _gpu(row: Row, until: datetime | None) -> dict[str, Any]:
     if (tags := row.get("tags")) is not None:
         fields["tags"] = _texts("tags", tags)
     identity = (row.get(name) or "" for name in ("cluster", "pod_uid", "resource", "started_at"))
+    # provisional: `_with_canonical_id` replaces it once the start is parsed
     fields["allocation_id"] = "/".join(identity)
     return fields
 

@@ -87,6 +87,7 @@ def gaps_of(rows: Iterable[tuple[Any, ...]]) -> list[Gap]:
     for kind, cluster, subject, start, end, allocations, claims in rows:
         if kind == "open":
             left_open.setdefault((cluster, subject), []).append((Interval(start, end), allocations))
+        # the backfill could not see claims: its interval stays a gap
         elif claims and subject == BACKFILL:
             claiming.add(cluster)
         elif kind == "filled":

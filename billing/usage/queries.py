@@ -71,6 +71,7 @@ def gpu_time(
     namespaces: Namespaces | None = None, jobs: Collection[JobName] | None = None,
 ) -> Iterator[GpuTime]:  # fmt: skip
     """Return sums of allocated time in the pieces; optionally only of these namespaces or these jobs."""
+    # an empty filter matches no row; None is no filter
     if not pieces or (namespaces is not None and not namespaces) or (jobs is not None and not jobs):
         return iter(())
     source = "usage_allocationrevision s JOIN usage_gpuallocation a ON a.id = s.allocation_id"

@@ -88,6 +88,7 @@ class Reported:
         """Return the instant through which a scope's usage in the window is complete, with silent reporters and gaps."""
         concerned = [one for one in self._reporters if self._concerns(one.kind, one.place, scope, window)]
         recent = [one for one in concerned if self.until - one.through <= EXPECTED]
+        # long silent reporters count as decommissioned, unless no other one reports
         expected = recent or concerned
         if not expected:
             used = usage_span()

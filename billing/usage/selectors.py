@@ -159,6 +159,7 @@ def scored(window: Interval, before: int, last_sample: int = 0) -> Scored:
             ORDER BY e.id, a.namespace, a.allocation_id""",
         {"before": before, "last_sample": last_sample, "end": window.end, "start": window.start},
     )
+    # rows of one sample follow each other: the first allocation gives its job
     samples = [Sample(*next(measured)[1:]) for _, measured in groupby(rows, key=itemgetter(0))]
     return Scored(samples, list({row[1:4]: None for row in rows}))
 

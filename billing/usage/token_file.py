@@ -152,6 +152,7 @@ class Cut:
 
     def statement(self) -> tuple[str, str]:
         """Return the SELECT list, and the condition with grouping."""
+        # number of a record's piece = number of later pieces that have begun
         later = "".join(f" + CAST(time >= {self.instant(piece.start)} AS INT)" for piece in self.pieces[1:])
         keys = f"0{later} AS piece, {', '.join(NAMES)}, {self.bucket()} AS bucket"
         sums = ", ".join(f"sum({name})" for name in TOKEN_COUNTS)

@@ -122,6 +122,7 @@ def archive_at(address: str) -> Archive:
     parts = urlsplit(address)
     if parts.scheme == "file" and not parts.netloc and parts.path not in ("", "/"):
         return Folder(Path(unquote(parts.path)))
+    # the audit log keeps the address: it must not contain credentials
     if parts.scheme == "s3" and parts.netloc and "@" not in parts.netloc:
         return _bucket(address, parts)
     raise ArchiveError("write a path, file:///path or s3://bucket/prefix; credentials are no part of an address")

@@ -165,6 +165,7 @@ def record_contents(records: Sequence[tuple[TokenUsage, int]]) -> list[bytes]:
     times = [EARLIEST + timedelta(microseconds=time) for _, time in records]
     kinds = [*["text"] * len(names), "timestamptz", *["bigint"] * len(TOKEN_COUNTS), "text"]
     arrays = ", ".join(f"%s::{kind}[]" for kind in kinds)
+    # by PostgreSQL: its text forms of jsonb and numbers are the ones that were sealed
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT {KINDS["tokens"].content()} FROM (
@@ -239,6 +240,7 @@ def _batches(kind: SealedKind, rows: Iterator[bytes]) -> Iterator[pa.RecordBatch
     if not first:
         return
     types = {name: INTEGER if type_ == TIME else type_ for name, (_, type_) in kind.columns.items()}
+    # COPY quotes an empty text and leaves NULL unquoted: only unquoted values are null
     reader = pyarrow.csv.open_csv(
         pa.PythonFile(_Rows(first, rows), mode="r"),
         pyarrow.csv.ReadOptions(column_names=kind.schema.names, block_size=BLOCK),

@@ -118,6 +118,7 @@ def merge(known: Known, report: GpuAllocation) -> tuple[Meaning, Known, str]:
         return Meaning.CONFLICT, known, ALTERED
     reconstructed = report.reconstructed_from is not None
     same = report.identity == known.identity
+    # the identity covers all facts; a reconstruction may lack some, so only billing facts must agree
     if not same and not ((reconstructed or known.reconstructed) and report.billing_facts == known.facts):
         return Meaning.CONFLICT, known, OTHER_CONTENT
     if same and not _optional_agree(known.optional, report):
@@ -273,6 +274,7 @@ def _insert_new(
         first.setdefault(item[1].allocation_id, item)
     if not first:
         return []
+    # sorted: two transactions that insert the same allocations do not deadlock
     rows = [_row(record, from_file) for _, (_, record, _) in sorted(first.items())]
     names = ", ".join(ALLOCATION)
     cursor.execute(
@@ -404,6 +406,7 @@ def _store(cursor: Any, changed: list[Known], epoch: int) -> None:
     started = dict(rows.values_list("pk", "started_at"))
     spans = [(state.row_id, epoch, state.kept_until or started[state.row_id], state.observed_until) for state in changed]
     _put_spans(cursor, [span for span in spans if span[3] > span[2]])
+    # no time is left in this epoch, and a revision must not be empty
     empty = [span[0] for span in spans if span[3] <= span[2]]
     if empty:
         models.AllocationRevision.objects.filter(epoch=epoch, allocation_id__in=empty).delete()

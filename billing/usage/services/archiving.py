@@ -90,6 +90,7 @@ def records_archive(
         raise SealError(f"{seal.month}: was sealed for close {seal.close_seq}, and is billed by {closed.close_seq}")
     if (servers := token_servers()) and sharded_number(servers, item.window, item.before):
         raise SealError(f"{seal.month}: ClickHouse has records of it, and keeps them")
+    # any fault stops here: no record leaves for an archive that is not whole
     for fault in seal_faults(seal, lambda _: None):
         raise ArchiveError(fault)
     with _alone(item.month), tempfile.TemporaryDirectory() as scratch:
@@ -134,6 +135,7 @@ def _begin(item: ArchivedMonth, seal: Seal, files: list[Path], actor: str, step:
     for rows in _steps(files, item.before, step):
         if records_same(_leaving(rows), TOKENS.content()) != len(rows):
             raise _differs(item)
+    # roll-ups by hour replace the records, so the month must not cut an hour
     if any(this_hour(at) != at for at in (item.window.start, item.window.end)):
         raise SealError(f"{item.month}: begins or ends within an hour of UTC, and hours are what stays")
     with transaction.atomic():

@@ -81,6 +81,7 @@ def patterns_meet(one: str, other: str) -> bool:
     >>> patterns_meet("spot-*", "*-a"), patterns_meet("spot-*", "prod-*"), patterns_meet("a?", "a")
     (True, False, False)
     """
+    # each pair of positions is visited once: many `*` do not backtrack exponentially
     waiting, seen = [(0, 0)], {(0, 0)}
     while waiting:
         first, second = waiting.pop()

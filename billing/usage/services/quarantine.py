@@ -36,6 +36,7 @@ def quarantine_add(*, reporter: Reporter, refusals: Iterable[Refusal]) -> None:
         return
     closed = closed_windows()
     with connection.cursor() as cursor:
+        # sorted: concurrent reports of the same records do not deadlock
         for digest, refusal in sorted(rows.items()):
             now = timezone.now()
             cursor.execute(

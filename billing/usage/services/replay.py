@@ -196,6 +196,7 @@ def _ingest(entry: QuarantinedRecord, raw: bytes, actor: str, now: datetime) -> 
         raise ReplayError(Message("the record is not valid: %(error)s", error=record_error(error, raw))) from error
     if entry.reason != QuarantinedRecord.Reason.CONFLICT:
         _refuse_other_key(entry, endpoint.key, record)
+    # without source and future limit: a person has checked both
     reporter = Reporter(f"{actor} for {entry.reporter}", entry.door)
     from_file = {"from_file": True} if entry.door == "import_usage gpu" else {}
     return endpoint.ingest(records=[(0, record, raw)], rejected=(), reporter=reporter, now=now, **from_file)
@@ -243,6 +244,7 @@ def _decoded(kind: type[Any], endpoint: str, raw: bytes, now: datetime) -> Any:
     translate = _translator(endpoint, now)
     if translate is not None:
         fields = msgspec.json.decode(raw)
+        # a native record has a consumer, a gateway's form has none
         if isinstance(fields, dict) and "consumer" not in fields:
             record = translate(fields)
             check_record(record, raw)

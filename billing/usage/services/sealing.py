@@ -86,6 +86,7 @@ def usage_seal(
             return seal, False
     folder = f"{closed.month}/through-{before:04d}-{now.astimezone(UTC):%Y%m%dT%H%M%S%fZ}"
     with one_snapshot(), tempfile.TemporaryDirectory() as scratch:
+        # one snapshot: digest, sums and rows are of the same instant
         digest = _as_billed(closed)
         expected = ledger_sums(closed.window, before)
         stored = _Stored()
@@ -115,6 +116,7 @@ def _store(archive: Archive, folder: str, part: Part, window: Interval, stored: 
         digest, size = digest_and_size(iter(partial(file.read, 1 << 20), b""))
     name = f"{folder}/{part.path.name}"
     archive.put(name, part.path)
+    # removed before the read: scratch never holds two copies of a file
     part.path.unlink()
     back = archive.local(name, scratch)
     file_require(back, digest)

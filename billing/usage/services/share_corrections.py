@@ -45,6 +45,7 @@ def parts_of(record: GpuAllocation, corrections: Corrections) -> list[GpuAllocat
     for row in corrections.get((record.cluster, record.resource), ()):
         if row.accelerator not in ("", record.accelerator) or row.device_fraction == share:
             continue
+        # the correction begins after the reported time
         if record.started_at < row.valid_from >= record.known_until:
             continue
         at = max(row.valid_from, record.started_at)

@@ -62,6 +62,7 @@ def token_batch(
     where = range(len(records)) if places is None else places
     batch = TokenBatch(reporter, raw_at, records, where, [_invalid(item) for item in rejected], columns)
     latest = latest_instant(reporter, now) or LATEST
+    # checks of the whole batch: only a suspicious one is checked record by record
     is_foreign = reporter.source != "" and not {reporter.source}.issuperset(map(_sources, records))
     remarked = reporter.estimates_from is not None and any(map(_attributes, records))
     if is_foreign or remarked or not all(map(latest.__ge__, map(_times, records))):

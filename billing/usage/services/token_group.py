@@ -58,6 +58,7 @@ class GroupCommit:
         """Return True if the caller must write the next group; wait until then, or until its report was written."""
         with self._changed:
             in_time = self._changed.wait_for(lambda: mine[1].done() or not self._is_writing, QUEUE_SECONDS)
+            # only while no writer has taken it: a batch in a group may still be committed
             if not in_time and mine in self._queue:
                 self._queue.remove(mine)
                 raise _late()

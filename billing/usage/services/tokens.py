@@ -249,6 +249,7 @@ def _take(few: _Few) -> None:
 
 def _copy(group: _Group) -> None:
     """Insert new records with COPY. Rows never change, so a key found before the transaction stays found."""
+    # before the columns: tags decide which rows have details
     group.filter_tags()
     columns = group.columns() if group.records else None
     new = _new_rows(group, columns) if columns else None

@@ -37,6 +37,7 @@ def shares_resolve(
         else:
             taken.append((index, _with_share(record, *share), raw))
             known.add(record.allocation_id)
+    # also for allocations that now come with their share
     UnknownShare.objects.filter(allocation_id__in=known).exclude(settled=KNOWN).update(settled=KNOWN)
     _keep(cursor, left, reporter, outcome)
     return sorted(taken, key=lambda item: item[0])

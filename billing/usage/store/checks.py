@@ -34,6 +34,7 @@ def says_nothing_twice(body: bytes, records: Sequence[UncheckedTokenUsage]) -> b
     beyond = _quotes(body) - PLAIN_QUOTES * len(records)
     if not beyond:
         return True
+    # an optional text has four quotes with its key, a number or an object two; an object's inner quotes are added
     attributes = [given for given in (*map(_attributes, records), *map(_tags, records)) if given is not None]
     inner = msgspec.json.encode(attributes) if attributes else b""
     texts = sum(len(records) - list(map(field, records)).count(None) for field in _texts)
@@ -45,6 +46,7 @@ def says_nothing_twice(body: bytes, records: Sequence[UncheckedTokenUsage]) -> b
     beyond -= 2 * sum(numbers) + 2 * sum(numbers[: len(DETAIL_TEXTS)])
     if not beyond:
         return True
+    # what is left may be keys with an explicit null
     null = b'": null' if b'": ' in body[:STYLE_BYTES] else b'":null'
     return beyond == 2 * (body.count(null) - inner.count(b'":null'))
 

@@ -119,6 +119,7 @@ class Servers:
                     return self._send(shard, replica, asked, statement.encode(), seconds, stream=stream)
                 except StoreAwayError as error:
                     away.append(error)
+            # asked again only while a replica is about to catch up
             if time.monotonic() > ends or not any(error.behind for error in away):
                 raise away[0]
             time.sleep(AGAIN_SECONDS)

@@ -338,6 +338,7 @@ def _rest(record: UncheckedTokenUsage, wide: bool) -> bytes:
 
 def copied_deltas(columns: TokenColumns, rows: Rows, dimensions: Identities, epoch: int) -> bytes:
     """Return the sums that these rows add per hour and dimension, in binary COPY format for `token_hour_delta`."""
+    # hour and dimension as one integer: one sort groups by both
     group = columns.times[rows] // MICROSECONDS_PER_HOUR * BEYOND_DIMENSIONS + dimensions[rows]
     order = np.argsort(group, kind="stable")
     group = group[order]

@@ -35,6 +35,7 @@ def dimensions_put(wanted: Sequence[Dimension]) -> DimensionNumbers:
         return remembered
     with connection.cursor() as cursor:
         now = _timeline_now()
+        # numbers of another timeline may belong to other dimensions there
         known = remembered.ids if remembered.timeline == now else {}
         found = {dimension: known[dimension] for dimension in wanted if dimension in known}
         # sorted by digest: two transactions that insert the same dimensions do not deadlock

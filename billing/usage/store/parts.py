@@ -105,6 +105,7 @@ def older_wait() -> None:
     """
     older = set(rows_read(OLDER, {}))
     for attempt in range(ATTEMPTS):
+        # transactions begun since the first look see the copy: they need not end
         older &= set(rows_read(OLDER, {}))
         if not older:
             return

@@ -61,6 +61,7 @@ def _copy(advance: Callable[[int, int], None]) -> bool:
         page, pages = _run("SELECT page, pages FROM token_rebuild FOR UPDATE")
         if page < pages:
             _run("SELECT set_config('suanpan.records_return', 'on', true)")  # needed if ClickHouse takes new records
+            # by physical page: rows keep their order, and a killed run continues at the stored page
             _run(COPY, {"page": page, "end": page + PAGES})
             _run("UPDATE token_rebuild SET page = page + %(more)s", {"more": PAGES})
     advance(min(page + PAGES, pages), pages)

@@ -71,6 +71,7 @@ def rows_copy(
     ids = _dimension_ids(columns)
     _copy(COPY_DELTAS, copied_deltas(columns, rows, ids, epoch))
     if servers := token_servers():
+        # a record restored meanwhile is in PostgreSQL, where the look-up in ClickHouse misses it
         if _known_here(columns.hex_keys(rows)):
             raise psycopg.errors.UniqueViolation("a record came back from its archive")
         sharded_write(servers, columns, rows, ids, epoch, seen)

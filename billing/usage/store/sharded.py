@@ -140,6 +140,7 @@ def sharded_write(
     `seen`: the last batch of each shard before their keys were looked up; if it has changed, keys are looked up again.
     Raises UniqueViolation if another writer inserted one of the keys meanwhile, StoreAwayError.
     """
+    # shards in ascending order: two writers lock them in the same order
     place = shards_of(columns.keys[rows], len(servers.shards))
     parts = [(int(number), rows[place == number]) for number in np.unique(place)]
     with connection.cursor() as cursor:
@@ -157,6 +158,7 @@ def sharded_write(
     ]  # fmt: skip
     failures = [error for error in servers.each(lambda item: _insert(servers, *item), inserts) if error]
     if failures:
+        # the batch stays open, and never counts, unless it is certain that no row was written
         if len(failures) == len(inserts) and all(error.nothing_written for error in failures):
             for number, batch in batches.items():
                 _beside_run("DELETE FROM token_open_batch WHERE shard = %s AND batch = %s AND last = batch", [number, batch])

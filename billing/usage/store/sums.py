@@ -74,6 +74,7 @@ def token_sums(
     hours, edges = _whole(((index, piece.start, piece.end) for index, piece in enumerate(pieces)), this_hour, next_hour)
     days, hours = ([], hours) if hourly else whole_days(hours)
     parts = [(index, piece.start, piece.end) for index, piece in enumerate(pieces) if any(bounds) and bounds[index]]
+    # cut hours and buckets need records: those of archived months come from the archive
     left = archived_among([Interval(start, end) for _, start, end in (*edges, *parts)], epochs)
     grain = _Grain(hourly, dimensions is not None, bool(left))
     sources = (

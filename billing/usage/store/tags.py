@@ -33,6 +33,7 @@ def values_kept(seen: Iterable[TagValue], limits: Mapping[tuple[str, str], int])
     if len(kept) == len(wanted):
         return kept
     with connection.cursor() as cursor:
+        # the count per day needs one writer at a time; values are looked up again under the lock
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [TAG_LOCK])
         kept = _known(wanted)
         new = [item for item in wanted if item not in kept]
