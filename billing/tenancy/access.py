@@ -74,6 +74,7 @@ def same_persons(one: str, others: Iterable[str]) -> set[str]:
 def account_named(name: str) -> str:
     """Return the account's name for any spelling of it; a name without an account is returned stripped."""
     plain = " ".join(normalize("NFKC", name).split())
+    # an exact name wins: folded, it could be another account too
     if User.objects.filter(username=name).exists():
         return name
     alike = User.objects.filter(username__iexact=plain).order_by("username").values_list("username", flat=True)

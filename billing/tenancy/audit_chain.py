@@ -38,6 +38,7 @@ def audit_chain_prove(ledger: Connection[Any], anchors: Iterable[Anchor] = ()) -
     proof = ChainProof()
     noted = sorted(set(anchors))
     wanted, found = {ordinal for ordinal, _ in noted}, dict[int, str]()
+    # a server-side cursor: the log may have millions of entries
     with ledger.transaction(), ledger.cursor(name="audit_chain") as cursor:
         for ordinal, entry, payload, previous, digest, current in cursor.execute(LINKS):
             if len(proof.faults) < MOST_FAULTS:

@@ -62,6 +62,7 @@ def billing_setup_put(
     before = {name: getattr(known, name) for name in wanted} if known else {}
     if before == wanted:
         return False
+    # one upsert: two first set-ups at once leave one row
     BillingSetup.objects.bulk_create(
         [BillingSetup(**wanted)], update_conflicts=True, unique_fields=["singleton"], update_fields=[*wanted]
     )
