@@ -87,6 +87,7 @@ def acceptance_of(
         return Acceptance("waiting", until, None) if now < until else Acceptance("accepted", until, until)
     if len(opened) > len(decided):
         return Acceptance("held", until, None)
+    # an early dispute holds the document until the last decision
     at = max(until, decided[-1].at)
     return Acceptance("waiting", until, None) if now < at else Acceptance("accepted", until, at)
 

@@ -69,6 +69,7 @@ def annex_of(invoice: Invoice) -> list[ConsumerPart]:
     for key, row in lines.items():
         parts = used.get(key, {})
         whole = sum(parts.values(), Decimal(0))
+        # the parts must give the billed line: otherwise the ledger has changed since
         if not parts or round_to(whole / DIVISOR[key.unit], QUANTITY_PLACES) != row.quantity:
             raise AnnexError(Message(
                 "line %(line)s of %(number)s: %(tokens)s tokens are found of the %(quantity)s million that it bills",

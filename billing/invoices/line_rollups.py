@@ -107,6 +107,7 @@ class WastingJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return self.gpu_seconds * (1 - self.hfu)
 
 
+# every field but quantity and amount
 _named: Final = attrgetter(*LineRollup.__struct_fields__[:-2])
 
 

@@ -120,6 +120,7 @@ def invoice_lines(charges: Iterable[Charge]) -> list[Line]:
 
 def _order(charge: Charge) -> tuple[Any, ...]:
     key = charge.key
+    # buckets of prompt lengths sort by length, not as text
     if SEPARATOR in key.token_class:
         key = key.changed(token_class=in_order(key.token_class))
     return (key.correction, key.charge_period if key.correction else "", key.what.order, key)

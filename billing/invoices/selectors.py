@@ -32,6 +32,7 @@ def invoices_of(month: str) -> QuerySet[Invoice]:
 
 def drafts_of_close(period: BillingPeriod) -> QuerySet[Invoice]:
     """Return every invoice and draft of a month, voided ones included, without those of a reopened close."""
+    # a reopening stores the last draft of its close: later drafts belong to the next close
     reopened = Proposal.objects.filter(kind="reopening", subject=period.month, state=Proposal.State.APPROVED)
     taken_back = max((row.outcome["last_draft"] for row in reopened), default=0)
     return Invoice.objects.filter(period=period, pk__gt=taken_back)
@@ -85,6 +86,7 @@ def document_of(invoice: Invoice | Note) -> dict[str, Any]:
 
 def with_cost_center(invoices: QuerySet[Invoice]) -> QuerySet[Any]:
     """Return invoices and drafts with the `cost_center` that each states: their team may have another one by now."""
+    # drafts are stored as text: the cast reads one field of it
     return invoices.alias(said=Cast("draft", JSONField())).annotate(cost_center=KT("said__recipient__cost_center"))
 
 

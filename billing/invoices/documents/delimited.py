@@ -77,6 +77,7 @@ def _cell(row: Row, place: str) -> str:
     value: Any = row
     for name in place.split("."):
         value = None if value is None else getattr(value, name)
+    # plain digits: a spreadsheet rounds a number with an exponent
     if isinstance(value, Decimal):
         return f"{value:f}"
     return str(value) if isinstance(value, int) else spreadsheet_text(value)

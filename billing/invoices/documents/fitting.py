@@ -52,6 +52,7 @@ def width_of(text: str) -> float | None:
 def is_one_line(texts: Sequence[str], tag: str = "") -> bool:
     """Return True if each text surely fits its column; `tag` follows the second."""
     widths = [width_of(text) for text in (*texts, tag)]
+    # a text of unknown width is never assumed to fit
     if None in widths:
         return False
     *taken, behind = (width or 0.0 for width in widths)

@@ -76,6 +76,7 @@ class PdfRenderer:
 
     def _compile(self, content: Mapping[str, Any], date: datetime) -> bytes:
         content = {**content, "accented": accented(json.dumps(content, ensure_ascii=False))}
+        # passed as data: text from outside never becomes Typst source
         pdf = self._compiler.compile(
             format="pdf",
             sys_inputs={

@@ -127,6 +127,7 @@ class Invoice(models.Model):
 class InvoiceLine(LineDimensions):
     """Line of an invoice, as its document states it."""
 
+    # no index of its own: the unique constraint begins with it
     invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="lines", db_index=False)
     position = models.IntegerField()
     correction = models.BooleanField(default=False)

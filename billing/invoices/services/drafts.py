@@ -52,6 +52,7 @@ def drafts_write(
     period: BillingPeriod, setup: BillingSetup, teams: Mapping[str, Team], number: int, drafts: Iterable[Draft]
 ) -> list[Invoice]:
     """Store `number` drafts from an iterator: approved at once without review, shadows as previews."""
+    # drafts stream to the database; rows of lines need the keys that it returns
     all_lines = list[list[Line]]()
 
     def made() -> Iterator[Invoice]:

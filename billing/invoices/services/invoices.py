@@ -129,6 +129,7 @@ def invoice_rebuild(*, month: str, team: str, actor: str) -> Invoice:
     """
     with transaction.atomic():
         invoices = _of_month(month).select_for_update(of=("self",)).filter(team__code=team, shadow=False)
+        # drafts of a reopened close do not count
         known = [] if not invoices else list(invoices.filter(pk__in=drafts_of_close(invoices[0].period)))
         if not known or any(invoice.status != Invoice.Status.VOID for invoice in known):
             raise ApprovalError(Message(
@@ -180,9 +181,11 @@ def invoices_issue(*, month: str, actor: str, now: datetime, report_progress: Pr
 
 def _issue(ids: Sequence[int], fiscal_year: int, actor: str, now: datetime) -> int:
     """Issue those of some drafts that are not issued yet, with the next numbers of their series."""
+    # outside the transaction: the counter must exist before it can be locked
     for issuer in Invoice.objects.filter(pk__in=ids).values_list("issuer", flat=True).order_by("issuer").distinct():
         NumberSeries.objects.get_or_create(kind=NumberSeries.Kind.INVOICE, issuer=issuer, fiscal_year=fiscal_year)
     with transaction.atomic():
+        # a second issuer waits here, then finds these drafts issued
         locked = NumberSeries.objects.select_for_update().filter(kind=NumberSeries.Kind.INVOICE, fiscal_year=fiscal_year)
         series = {row.issuer: row for row in locked.order_by("issuer")}
         drafts = Invoice.objects.select_for_update(of=("self",)).filter(pk__in=ids, status=Invoice.Status.APPROVED)

@@ -239,6 +239,7 @@ def _send(mail_id: int, now: datetime) -> bool:
             return False
         try:
             with transaction.atomic():
+                # in a savepoint: a database error while the mail is made must not abort the outer transaction
                 mail_of(mail).send()
         except Exception as error:  # noqa: BLE001 - the edge of the loop: whatever it is, it holds up no other mail
             if not isinstance(error, OSError):
@@ -270,6 +271,7 @@ def _give_up(mail: DocumentMail, why: str) -> None:
 def _is_final(error: Exception) -> bool:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return all(code >= 500 for code, _ in error.recipients.values())
+    # 550 to 559 refuse this mail; other replies may change with the state of the server
     return isinstance(error, smtplib.SMTPResponseException) and 550 <= error.smtp_code < 560
 
 
