@@ -187,6 +187,7 @@ class DraftForm(forms.ModelForm):
         if "document" not in cleaned:
             return cleaned
         try:
+            # the service validates and stores in one step
             fields = parse_yaml(cleaned["document"], "document")
             self.stored = price_draft_write(
                 fields=fields, actor=self.actor, now=timezone.now(), revision=cleaned.get("revision"),
@@ -263,6 +264,7 @@ class PriceDraftAdmin(ReadOnly, ModelAdmin):
         """Return the form class with the actor of the request."""
         if not self.has_change_permission(request, obj):
             return super().get_form(request, obj, change, **{**kwargs, "form": forms.ModelForm})
+        # a class per request: Django instantiates the form without the actor
         return type("DraftFormOfActor", (DraftForm,), {"actor": actor_of(request)})
 
     def save_model(self, request: HttpRequest, obj: PriceDraft, form: Any, change: bool) -> None:

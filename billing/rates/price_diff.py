@@ -69,6 +69,7 @@ def price_changes(old: PriceVersion, new: PriceVersion) -> list[PriceChange]:
     [('H800', 'raised', Decimal('25.00'))]
     """
     before, after = prices_of(old), prices_of(new)
+    # buckets sort by prompt length, not as text; the key itself breaks ties
     keys = sorted(before.keys() | after.keys(), key=lambda key: (replace(key, token_class=in_order(key.token_class)), key))
     return [PriceChange(key, before.get(key), after.get(key)) for key in keys]
 

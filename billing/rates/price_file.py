@@ -34,6 +34,7 @@ UNIT_FIELDS = {"GPU-Hours": "price_per_gpu_hour", "Slice-Hours": "price_per_slic
 def version_content(version: PriceVersion) -> Content:
     """Return the list of a published version in its written form."""
     gpu = []
+    # in written order: prices are stored in the order of the list
     for item in version.gpu.select_related("cost_sheet").order_by("id"):
         named = {"accelerator": item.accelerator, "resource": item.resource}
         price = {"cost_sheet": item.cost_sheet.name} if item.cost_sheet else {UNIT_FIELDS[item.unit]: price_text(item.price)}
@@ -41,6 +42,7 @@ def version_content(version: PriceVersion) -> Content:
     tokens: dict[tuple[str, str], dict[str, str]] = {}
     for row in version.tokens.select_related("cost_sheet").order_by("id"):
         token_class, context = class_and_context(row.token_class)
+        # one entry per model: its sheet prices all classes
         if row.cost_sheet:
             tokens[row.model, ""] = {"model": row.model, "cost_sheet": row.cost_sheet.name}
             continue

@@ -244,6 +244,7 @@ def _in_buckets(rows: Sequence[_TokenRow]) -> Iterator[tuple[_TokenRow, str]]:
     first, ends = 0, "0"
     for number, row in enumerate(rows, start=1):
         for name in classes:
+            # a price that is present but invalid has a problem already
             if name not in row.prices and not row.reader.has(name):
                 row.reader.refuse(name, Message(
                     "is missing: every bucket of %(model)s prices %(classes)s",
@@ -312,6 +313,7 @@ def _price(reader: FieldReader, name: str) -> Decimal | None:
     """Return a price with at most 4 decimals; None if a problem was added."""
     given = reader.fields[name]
     number = exact_number(given)
+    # refused, not rounded: the published price is the written one
     if number is None or not PRICE.holds(number) or (number * 10**PRICE_PLACES).denominator != 1:
         reader.refuse(name, Message("%(value)s %(range)s", value=shown(given), range=PRICE.expected))
         return None

@@ -122,6 +122,7 @@ def price_version_before(listed: PriceDraft | VersionRow) -> VersionRow | None:
     version = listed if isinstance(listed, VersionRow) else getattr(listed, "version", None)
     rows = VersionRow.objects.filter(sealed=True, valid_from__lte=listed.valid_from)
     if version is not None:
+        # of lists with the same start only those published earlier
         rows = rows.exclude(valid_from=version.valid_from, pk__gte=version.pk)
     return rows.order_by("-valid_from", "-pk").first()
 
@@ -137,6 +138,7 @@ def base_of(draft: PriceDraft) -> VersionRow | None:
     rows = VersionRow.objects.filter(sealed=True)
     if "base" in draft.payload:
         return rows.filter(name=draft.payload["base"]).first()
+    # drafts without a stored base: the list that they followed when they were created
     known = rows.filter(published_at__lte=draft.created_at, valid_from__lte=draft.valid_from)
     return known.order_by("-valid_from", "-pk").first()
 
@@ -166,6 +168,7 @@ def prices_taken_back(draft: PriceDraft) -> TakenBack | None:
     listed = prices_of(plain_version(draft))
     known = prices_of(plain_version(base)) if base is not None else {}
     changes = price_changes(plain_version(current), plain_version(draft))
+    # reverted: the draft still has the base's value, the current list another one
     undone = [one for one in changes if one.change != "same" and known.get(one.key) == listed.get(one.key)]
     return TakenBack(base, current, undone) if undone else None
 

@@ -51,6 +51,7 @@ def commitment_put(*, terms: CommitmentTerms, actor: str) -> bool:
         name=terms.name, team=terms.team.code, accelerator=terms.accelerator,
     )):
         if terms.valid_until is None:
+            # commitments with an end may overlap; those without one succeed each other
             endless = Commitment.objects.filter(team=terms.team, accelerator=terms.accelerator, valid_until=None)
             take_over(endless, terms.valid_from)
         Commitment.objects.create(

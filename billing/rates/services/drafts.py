@@ -118,6 +118,7 @@ class PriceListKind(Kind[PriceDraft]):
     def approval(self, row: PriceDraft, actor: str, now: datetime) -> Approval:
         """Return the approval that publishes the list; its sheets are locked meanwhile, and are evidence from then on."""
         problems = _publication_problems(row, now)
+        # before the check of the prices: a sheet cannot change in between
         _lock_sheets(row.content)
         prices = _checked(row.content, row.currency, problems)
         wanted = PriceVersionInput(row.name, row.currency, row.valid_from, prices, row)
@@ -354,6 +355,7 @@ def _publication_problems(row: PriceDraft, now: datetime) -> list[FieldProblem]:
     if (past := _past_problem(row, now)) is not None:
         problems.append(FieldProblem(("valid_from",), past))
     same = PriceVersion.objects.filter(valid_from=row.valid_from).first()
+    # a list for the past may replace one with the same start
     if same is not None and row.valid_from > now:
         text = Message(
             "%(value)s is where %(name)s begins: choose another instant", value=row.valid_from.isoformat(), name=same.name

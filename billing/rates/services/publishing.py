@@ -85,6 +85,7 @@ def _publish(wanted: PriceVersionInput, actor: str, origin: str) -> None:
         )
         for (model, token_class), price in prices.tokens.items()
     )  # fmt: skip
+    # last: nothing of a sealed version can be written
     version.sealed = True
     version.save(update_fields=["sealed"])
     audit_record(

@@ -24,6 +24,7 @@ def exact_plain(given: Any) -> Any:
         return {str(name): exact_plain(value) for name, value in given.items()}
     if isinstance(given, list | tuple):
         return [exact_plain(item) for item in given]
+    # a bool is an int in Python, and stays a boolean
     return str(given) if isinstance(given, int | Decimal) and not isinstance(given, bool) else given
 
 

@@ -46,6 +46,7 @@ def price_draft_write(
     known = {} if draft is None else draft.content
     content = {part: reader.fields.get(part, known.get(part)) for part in ("gpu", "tokens")}
     with transaction.atomic():
+        # with the draft in one transaction: a refused draft leaves no sheet behind
         _store_sheets(reader, "cost_sheets", actor)
         _store_sheets(reader, "token_cost_sheets", actor)
         if reader.problems:
