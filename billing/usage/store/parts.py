@@ -80,7 +80,7 @@ def rebuild_waits() -> bool:
 
 
 def locked(work: Callable[[Any], Answer]) -> Answer:
-    """Return the result of `work` in a transaction with a short lock timeout, repeated for a minute or two.
+    """Return the result of `work` in a transaction with a short lock timeout, repeated for up to three minutes.
 
     A longer wait for a lock would make ingest queue behind it.  Raises PartsError.
     """
