@@ -24,7 +24,8 @@ LISTS = (
 """Pages that list something."""
 FORMS = {
     "", "explorer/views/new/", "inbox/refresh/", "inbox/digest/",
-    "login/", "logout/", "start/", "start/billing/", "healthz", "readyz", "metrics", "planner/",
+    "login/", "logout/", "start/", "start/billing/", "healthz", "readyz", "metrics", "planner/", "mcp", "v1/traces",
+    "v1/logs",
     "prices/workbench/",
     "prices/workbench/tokens/", "prices/workbench/effect/", "prices/workbench/file/", "prices/workbench/draft/",
     "prices/workbench/tokens/report/", "prices/workbench/tokens/draft/",

@@ -242,9 +242,11 @@ def test_the_notice_is_counted_in_business_days_of_the_installation(tmp_path: Pa
     """4 to 30 November and 1 December are 20 weekdays: three are holidays, one of them made up for on a Saturday."""
     holidays = ["2026-11-11", "2026-11-12", "2026-12-01", "2026-12-02"]
     apply(tmp_path, billing={**SET_UP["billing"], "holidays": holidays, "working_days": ["2026-11-14"]})
-    price_draft_approve(draft=submitted(), actor="ben", now=NOW)
-    assert AuditEntry.objects.get(action="price_draft_approved").detail["notice_business_days"] == 18
     setup = BillingSetup.objects.get()
     days = {18: "2026-12", 19: "2027-01"}
     for notice, month in days.items():
         assert first_month_with_notice(NOW, setup.zone, notice, company_calendar(setup))[0] == month
+    price_draft_approve(draft=submitted(), actor="ben", now=NOW)
+    assert AuditEntry.objects.get(action="price_draft_approved").detail["notice_business_days"] == 18
+    # no second list begins with December
+    assert first_month_with_notice(NOW, setup.zone, 18, company_calendar(setup))[0] == "2027-01"

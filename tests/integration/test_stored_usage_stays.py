@@ -19,12 +19,14 @@ from billing.usage.services import (
     Reporter,
     agent_notes_add,
     capacity_ingest,
+    capacity_type_rule_put,
     cluster_scans_add,
     efficiency_ingest,
     engine_readings_ingest,
     quarantine_dismiss,
     rollups_fold,
     sequences_fold,
+    share_correct,
     share_declare,
     tag_rules_put,
     tier_rule_put,
@@ -87,6 +89,9 @@ def something_of_everything() -> None:
     share_declare(
         cluster="hq-2", resource="r", device_fraction=None, actor="ops", reason="no accelerator", now=AFTER
     )
+    share_correct(
+        cluster="hq-2", resource="s", device_fraction=Decimal("0.5"), valid_from=START, actor="ops", reason="two a card"
+    )
     tag_rules_put(rules=[TagRule(source="litellm-hq", key="product", origin="tags.product", longest=8, values_a_day=2)],
                   actor="ops")  # fmt: skip
     ingest_tokens(token_record(1, sequence=1, sequence_run="a"))
@@ -101,6 +106,9 @@ def something_of_everything() -> None:
         "time": "2026-10-10T00:00:00Z", "prompt_tokens": 1, "generation_tokens": 1}""")
     watermark_advance(agent="a", cluster="hq-1", watermark=START)
     tier_rule_put(source="gw", service_tier="flex", treat_as="standard", valid_from=START, actor="ops")
+    capacity_type_rule_put(
+        cluster="hq-1", conditions={"queue": "low"}, capacity_type="spot", priority=0, valid_from=START, actor="ops"
+    )
     token_files_note([decode_batch(TokenUsage, [msgspec.json.encode(token_record(3))]).records[0][1]])
     stretch = Interval(START, START + timedelta(hours=1))
     watch_notes_add(agent="a", cluster="hq-1", kind="unwatched", stretches=[stretch])

@@ -16,7 +16,7 @@ from billing.invoices.documents.content import Invoice, Line, mark_of, read_docu
 BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 # Characters that start a formula in spreadsheets; East Asian versions fold the full-width forms.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-DAMAGED = re.compile(r"\d{16,}|\d+(\.\d+)?[eE]\d+|0\d+", re.ASCII)
+DAMAGED = re.compile(r"\d{16,}|\d+(\.\d+)?[eE]\d+", re.ASCII)
 """Pattern of names that a spreadsheet takes for a number and changes."""
 
 
@@ -86,10 +86,11 @@ def _cell(row: Row, place: str) -> str:
 def spreadsheet_text(value: str | None) -> str:
     """Return text that a spreadsheet shows unchanged: with an apostrophe if it would run a formula or change a number.
 
-    Spreadsheets cut numbers to 15 digits, compute exponents and drop leading zeros.
+    Spreadsheets cut numbers to 15 digits and compute exponents. They drop leading zeros too, but a cost centre such as 00120
+    has to be the same text in every file.
 
-    >>> spreadsheet_text("1234567890123456"), spreadsheet_text("12e45"), spreadsheet_text("007"), spreadsheet_text("210")
-    ("'1234567890123456", "'12e45", "'007", '210')
+    >>> spreadsheet_text("1234567890123456"), spreadsheet_text("12e45"), spreadsheet_text("00120"), spreadsheet_text("210")
+    ("'1234567890123456", "'12e45", '00120', '210')
     """
     text = harmless(value)
     return f"'{text}" if DAMAGED.fullmatch(text) else text
