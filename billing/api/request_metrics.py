@@ -89,6 +89,6 @@ def _forget_gauges_of_ended(folder: Path) -> None:
         pid = int(file.stem.rpartition("_")[2])
         try:
             os.kill(pid, 0)  # signal 0 only tests whether the process exists
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # or another user's process has the number by now
             with suppress(FileNotFoundError):  # another worker did so at the same time
                 mark_process_dead(pid)

@@ -15,7 +15,7 @@ from typing import Any
 from billing.rates.selectors import rate_card
 from billing.rating.assessment import RatingResult, rate_period
 from metering.intervals import Interval
-from pricing.contexts import class_and_context
+from pricing.contexts import SEPARATOR, class_and_context
 from pricing.money import round_to
 from pricing.rate_card import PriceVersion, RateCard
 from pricing.rating import Charge, Unpriced
@@ -166,7 +166,7 @@ def compare(before: RatingResult, after: RatingResult) -> PriceEffect:
 
 def _named(key: EffectKey, missing: Collection[str]) -> bool:
     """Return True if unpriced usage is of this SKU: tokens are named by model, class and bucket of prompt lengths."""
-    return any(sku == key.sku or sku.startswith(f"{key.sku} {key.token_class}") for sku in missing)
+    return any(sku == key.sku or sku.partition(SEPARATOR)[0] == f"{key.sku} {key.token_class}" for sku in missing)
 
 
 def _amounts(charges: Iterable[Charge]) -> dict[EffectKey, Decimal]:

@@ -401,7 +401,7 @@ CELERY_WORKER_CONSUMER = "billing.settings.worker:Consumer"
 CELERY_BROKER_CONNECTION_TIMEOUT = 4
 CELERY_BROKER_TRANSPORT_OPTIONS = (
     {"visibility_timeout": 3600, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
-    if CELERY_BROKER_URL.startswith(("redis", "valkey"))
+    if CELERY_BROKER_URL.startswith("redis")
     else {}
 )
 CELERY_TASK_PUBLISH_RETRY = False

@@ -120,7 +120,8 @@ def test_a_list_comes_in_pages(call: Call) -> None:
     assert (page["totalResults"], page["startIndex"], page["itemsPerPage"]) == (5, 2, 2)
     assert [item["userName"] for item in page["Resources"]] == ["u1", "u2"]
     assert call("GET", "/Users?count=0")[1]["Resources"] == []
-    assert call("GET", "/Users?startIndex=x")[1]["scimType"] == "invalidValue"
+    for wrong in ("x", "--1", "-", "1.5"):
+        assert call("GET", f"/Users?startIndex={wrong}")[1]["scimType"] == "invalidValue"
 
 
 def test_what_is_taken_or_says_nothing_is_refused(call: Call) -> None:

@@ -113,7 +113,7 @@ def whole(request: Request) -> dict[str, Any]:
 def listed(request: Request, rows: QuerySet[Any], shown: Callable[[Any], dict[str, Any]]) -> Response:
     """Return one page of rows, counted from startIndex 1.  Raises ScimError."""
     numbers = [request.query_params.get(name, default) for name, default in (("startIndex", "1"), ("count", "100"))]
-    if not all(number.lstrip("-").isdecimal() and len(number) < 10 for number in numbers):
+    if not all(number.removeprefix("-").isdecimal() and len(number) < 10 for number in numbers):
         raise ScimError("invalidValue", "startIndex and count are whole numbers")
     start, count = max(int(numbers[0]), 1), min(max(int(numbers[1]), 0), MOST)
     page = [shown(row) for row in rows[start - 1 : start - 1 + count]]

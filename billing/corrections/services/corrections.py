@@ -64,7 +64,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup
 from metering.intervals import MICROSECOND, fiscal_quarter_of, month_of
 from metering.messages import Message
-from pricing.money import PRICE_PLACES, amount_places, round_to
+from pricing.money import PRICE_PLACES, amount_places, round_to, smallest_amount
 from pricing.number_text import QUANTITY_PLACES
 from pricing.rating import DIVISOR
 
@@ -242,8 +242,8 @@ def line_credits(line: BilledLine, credit: LineCredit, before: Decimal) -> list[
         _require_places(name, "quantity", credit.quantity, QUANTITY_PLACES)
     if not ZERO < credit.amount <= left:
         raise NoteError(Message(
-            "%(name)s: %(amount)s is not between 0.01 and the %(left)s left of its %(all)s",
-            name=name, amount=credit.amount, left=left, all=line.amount,
+            "%(name)s: %(amount)s is not between %(least)s and the %(left)s left of its %(all)s",
+            name=name, amount=credit.amount, least=smallest_amount(), left=left, all=line.amount,
         ))
     return [allowance(line, credit.amount, quantity=credit.quantity, unit_price=credit.unit_price)]
 

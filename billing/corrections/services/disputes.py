@@ -31,7 +31,7 @@ from billing.tenancy.models import Team
 from billing.tenancy.selectors import billing_setup, company_calendar
 from metering.messages import Message, UserError
 from pricing.business_days import BusinessCalendar
-from pricing.money import amount_places, round_to
+from pricing.money import amount_places, round_to, smallest_amount
 
 Status = Dispute.Status
 ZERO = Decimal("0.00")
@@ -128,8 +128,9 @@ def _claimed(document: Invoice | Note, claim: Claim) -> Decimal:
     amount = left if claim.amount is None else claim.amount
     if not ZERO < amount <= left or round_to(amount, amount_places()) != amount:
         raise DisputeError(Message(
-            "amount %(amount)s is not between 0.01 and the %(left)s left of these lines", amount=amount, left=left
-        ))
+            "amount %(amount)s is not between %(least)s and the %(left)s left of these lines",
+            amount=amount, least=smallest_amount(), left=left,
+        ))  # fmt: skip
     return amount
 
 
