@@ -21,7 +21,7 @@ from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.reference_data import gpu_seconds
 from billing.setup.apply import Applied, fields_apply
-from billing.setup.file import MAX_FILE_BYTES, Entry, SetUpFileError, declared_text, fields_of
+from billing.setup.file import Entry, SetUpFileError, declared_text, fields_of
 from billing.tenancy.cost_centers import ORGANISATION
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from metering.messages import Message
@@ -30,6 +30,8 @@ from pricing.money import EXACT
 SECTIONS: Final = ("teams", "ownership", "platform", "consumers", "channels", "budgets")
 COLUMNS: Final = ("code", "name", "cost_center", "parent", "group", "legal_entity", "recipient", "department")
 """Columns of a table of teams; all but the first may be left out."""
+MOST_BYTES: Final = 1024 * 1024
+"""Largest text that a page takes."""
 ZERO: Final = Decimal("0.00")
 
 Sections = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -184,9 +186,12 @@ def _owned(model: Any, code: str, day: datetime) -> Any:
 
 
 def file_text(content: bytes, name: str) -> str:
-    """Return the text of an uploaded file; a table (.csv) of teams becomes its section.  Raises SetUpFileError."""
-    if len(content) > MAX_FILE_BYTES:
-        raise SetUpFileError(Message("%(file)s: larger than %(most)s bytes", file=name, most=MAX_FILE_BYTES))
+    """Return the text of an uploaded file; a table (.csv) of teams becomes its section.  Raises SetUpFileError.
+
+    `content` has one byte beyond MOST_BYTES where the file is larger: the beginning of a file must not pass for the whole.
+    """
+    if len(content) > MOST_BYTES:
+        raise SetUpFileError(Message("%(file)s: larger than %(most)s bytes", file=name, most=MOST_BYTES))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

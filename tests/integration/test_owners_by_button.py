@@ -271,6 +271,15 @@ def test_teams_come_from_a_file(admin: Client) -> None:
     assert Team.objects.get(code="asr").name == "Speech"
 
 
+def test_a_file_above_the_limit_is_refused_and_not_cut(admin: Client) -> None:
+    """The beginning of a table is a table, too."""
+    rows = b"code,name\n" + b"".join(b"t%06d,%s\n" % (n, "队".encode() * 15) for n in range(20_000))
+    file = SimpleUploadedFile("teams.csv", rows)
+    page = admin.post("/ownership/look/file/", {"file": file}).content.decode()
+    assert "teams.csv: larger than 1048576 bytes" in unescape(page)
+    assert "t000000" not in page
+
+
 @pytest.mark.parametrize(
     ("kind", "sent", "rule"),
     [

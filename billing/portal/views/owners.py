@@ -20,6 +20,7 @@ from billing.portal.selectors import teams_shown
 from billing.portal.tables import Column, Table, columns, download
 from billing.runtime.translation import translated
 from billing.setup.owners import (
+    MOST_BYTES,
     Preview,
     changed_from,
     file_text,
@@ -41,7 +42,6 @@ FORM: Final = "form"
 """Name of a form's text in refusals."""
 OF_OWNERS: Final = ("ownership:", "platform:", "consumers:")
 """First words of the sections that the page of owners shows."""
-MOST_BYTES: Final = 1024 * 1024
 TEAM: Final = [
     *columns("code", "name", "cost_center"), Column("parent", of=lambda team: team.parent.code if team.parent else ""),
     Column("group", of=lambda team: str(team.is_group).lower()), *columns("legal_entity", "recipient", "department"),
