@@ -36,8 +36,8 @@ BATCH = "application/cloudevents-batch+json"
 OPENMETER = re.compile(r"\bopenmeter\b", re.IGNORECASE)
 NODE = re.compile(r"\b(node|undici|deno|bun)\b", re.IGNORECASE)
 LAGO = re.compile(r"\blago\b", re.IGNORECASE)
-"""How clients name themselves. OpenMeter's for Python wants 204 for a batch; its one for JavaScript, which has the name of
-its runtime alone, and those of Lago look at the status only: one below 400 is success, whatever the answer says.
+"""Names of clients in `User-Agent`. OpenMeter's Python client wants 204 for a batch. Its JavaScript client, which sends only
+the name of its runtime, and Lago's clients look at nothing but the status: below 400 is success, whatever the answer says.
 """
 EVENT_BODIES = frozenset({"application/cloudevents+json", BATCH, "application/json"})
 Raws = list[msgspec.Raw | bytes]

@@ -31,7 +31,7 @@ from billing.tenancy.selectors import NoSetupError, billing_setup
 from metering import __version__
 
 VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26")
-"""Of the protocol, the newest first; a client that asks for another one is offered the newest."""
+"""Versions of the protocol, the newest first; a client that asks for another one is offered the newest."""
 MOST_BODY: Final = 65_536
 INSTRUCTIONS: Final = (
     "Figures of Suanpan, internal billing for AI compute: what teams use, what it costs, budgets, prices, and whether a "

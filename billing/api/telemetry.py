@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from django.conf import settings
 from django.http import HttpResponse
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_view
 from google.protobuf.json_format import MessageToJson
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -82,6 +82,11 @@ def described(operation: str, text: str) -> Callable[[Any], Any]:
     )
 
 
+@extend_schema_view(post=described(
+    "export_traces",
+    "OTLP/HTTP. Spans that are calls of models are recorded under trace and span id, all others are passed over. "
+    "The consumer is the first attribute of OTLP_CONSUMERS that span or resource has.",
+))  # fmt: skip
 class TracesEndpoint(ExportEndpoint):
     """Spans."""
 
@@ -90,15 +95,12 @@ class TracesEndpoint(ExportEndpoint):
     answer = ExportTraceServiceResponse
     rejected = "rejected_spans"
 
-    @described(
-        "export_traces",
-        "OTLP/HTTP. Spans that are calls of models are recorded under trace and span id, all others are passed over. "
-        "The consumer is the first attribute of OTLP_CONSUMERS that span or resource has.",
-    )
-    def post(self, request: Request) -> HttpResponse:
-        return super().post(request)
 
-
+@extend_schema_view(post=described(
+    "export_logs",
+    "OTLP/HTTP. Log records that state the usage of a call of a model are recorded under their trace and span id, "
+    "all others are passed over; a call that is exported as span and as log record is recorded once.",
+))  # fmt: skip
 class LogsEndpoint(ExportEndpoint):
     """Log records."""
 
@@ -106,11 +108,3 @@ class LogsEndpoint(ExportEndpoint):
     calls = staticmethod(otlp.calls_of_logs)
     answer = ExportLogsServiceResponse
     rejected = "rejected_log_records"
-
-    @described(
-        "export_logs",
-        "OTLP/HTTP. Log records that state the usage of a call of a model are recorded under their trace and span id, "
-        "all others are passed over; a call that is exported as span and as log record is recorded once.",
-    )
-    def post(self, request: Request) -> HttpResponse:
-        return super().post(request)

@@ -19,6 +19,7 @@ https://github.com/Arize-ai/openinference/blob/main/spec/semantic_conventions.md
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -151,7 +152,7 @@ def usage(fields: Fields, *, consumers: Sequence[str]) -> TokenUsage:
         raise RecordError(Message(
             "%(n)s attributes of the call were dropped, and a count may be one of them", n=call.dropped
         ), "dropped")  # fmt: skip
-    counted, attributes = _classes(call), call.attributes
+    counted, attributes = _classes(call, consumers), call.attributes
     # Whole seconds and microseconds apart: a float of both would not be exact.
     seconds, nanoseconds = divmod(call.time, 1_000_000_000)
     instant = from_epoch(seconds, "time")
@@ -240,7 +241,11 @@ def _cut(own: Fields, shared: Fields, consumers: Sequence[str]) -> Fields:
     """Return the texts that are read, the attributes that may name the consumer, and every number that may be usage."""
     texts = {name: own[name] for name in NAMES if isinstance(own.get(name), str)}
     named = {name: given for name in consumers if (given := own.get(name) or shared.get(name))}
-    stated = {name: value for name, value in own.items() if name.startswith(USAGE) and isinstance(value, int | float)}
+    # JSON has no NaN: as null it would pass for a count that nobody stated.
+    stated = {
+        name: value if isfinite(value) else -1
+        for name, value in own.items() if name.startswith(USAGE) and isinstance(value, int | float)
+    }  # fmt: skip
     kept = {**texts, **{name: value for name, value in named.items() if isinstance(value, str | int)}}
     return {
         **numbers_of_usage(own, known=stated), **stated,
@@ -249,10 +254,10 @@ def _cut(own: Fields, shared: Fields, consumers: Sequence[str]) -> Fields:
     }  # fmt: skip
 
 
-def _classes(call: Call) -> TokenClasses:
-    """Return the classes of a call.  Raises RecordError if its counts are not certain."""
+def _classes(call: Call, consumers: Sequence[str]) -> TokenClasses:
+    """Return the classes of a call.  Raises RecordError if its counts are not certain, also for a count written as text."""
     kinds = _kinds(call.attributes)
-    stated = {name: value for name, value in call.attributes.items() if not isinstance(value, str)}
+    stated = {name: value for name, value in call.attributes.items() if name not in NAMES and name not in consumers}
     counted = token_classes(stated, input_only=bool(kinds & INPUT_ONLY)) if _states_usage(stated) else NOTHING
     if kinds and not kinds & CALLS:
         raise RecordError(Message(
