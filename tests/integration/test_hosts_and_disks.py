@@ -18,12 +18,14 @@ FULL = "DO $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on dev
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
     """What a web process would write."""
+    root = logging.getLogger()
+    before = root.handlers[:]
     logging.config.dictConfig(settings.LOGGING)
-    (handler,) = (one for one in logging.getLogger().handlers if one.get_name() == "stderr")
+    (handler,) = (one for one in root.handlers if one.get_name() == "stderr")
     written = io.StringIO()
     handler.setStream(written)  # type: ignore[attr-defined]
     yield written
-    logging.getLogger().removeHandler(handler)
+    root.handlers[:] = before  # later tests of this process rely on the filters of the handlers that Django set up
 
 
 @pytest.mark.django_db
