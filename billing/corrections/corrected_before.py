@@ -3,6 +3,9 @@
 A credit that is split into requests below a limit would evade it; together they are above it, in whichever order they are
 approved. Parts of one team and month count at each limit. Parts of several teams or months are recognised by their
 requester: the requests of one person in a billing month count together at the limit above which two approvers are needed.
+
+Drafts count, so that two approvals at once see each other. Counted by document, a rebill and the late lines of the next
+invoice would begin anew; counted over all time, each small credit of a team would take an approver in the end.
 """
 
 from collections import defaultdict

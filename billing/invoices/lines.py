@@ -139,7 +139,7 @@ RECIPIENT_FACTS = ("legal_entity", "attention", "cost_centers")
 
 
 def non_empty(party: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return those of the named facts of a party that are not empty."""
+    """Return those facts of a party that are not empty: documents made before a fact existed keep their bytes."""
     return {name: party[name] for name in names if party.get(name)}
 
 

@@ -25,6 +25,7 @@ from metering.messages import UserError, as_text
 from metering.names import visible
 
 DONE, BAD_INPUT, DECIDE = 0, 2, 3
+"""Exit statuses of every command: it is done; the input is bad, one line says which; it ran, and a person must decide."""
 MAX_ACTOR = 200
 _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=as_text).encode
 

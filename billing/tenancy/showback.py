@@ -1,4 +1,7 @@
-"""Reads of billing modes: teams that are charged, and teams that are only shown their charge, by month of usage."""
+"""Reads of billing modes: teams that are charged, and teams that are only shown their charge, by month of usage.
+
+Usage of a month in showback is never charged, however late it is reported.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterable

@@ -1,4 +1,8 @@
-"""Changes of existing budgets. Allowing more spending from a budget with a cap takes two persons, as an override does."""
+"""Changes of existing budgets. Allowing more spending from a budget with a cap takes two persons, as an override does.
+
+That holds for pages and uploaded texts. `manage.py apply` takes effect at once: whoever runs it declares prices and owners
+too, and scripts rely on it.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
