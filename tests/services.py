@@ -6,6 +6,8 @@ no process and cannot reach one by mistake. With DATABASE_URL and BROKER_URL set
 
 Where several workers share the tests (`pytest -n 2 --dist loadfile`), each has services and a home of its own, so that
 no test meets another's tables, keys or processes; what divides the tests among them needs none.
+
+The servers are those of the wheels, the same on every machine; SUANPAN_SERVERS=machine takes what the machine has.
 """
 
 import os
@@ -18,6 +20,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from billing.local.embedded.binaries import CHOICE, WHEELS
+
 OURS = "SUANPAN_TESTS_START_SERVICES"
 """Set while the addresses in the environment are nobody's; workers inherit it with them."""
 NOBODY = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "BROKER_URL": "redis://127.0.0.1:1/0"}
@@ -28,6 +32,7 @@ KEEPS_NOTHING = "PYTHONDONTWRITEBYTECODE"
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     os.environ.pop(KEEPS_NOTHING, None)
+    os.environ.setdefault(CHOICE, WHEELS)
     sys.dont_write_bytecode = False
     if OURS in os.environ or not (os.environ.get("DATABASE_URL") and os.environ.get("BROKER_URL")):
         os.environ.update(NOBODY, **{OURS: "1"})

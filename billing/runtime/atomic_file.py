@@ -7,13 +7,15 @@ killed writers from drafts in progress.
 import fcntl
 import os
 import re
+import secrets
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 OWNER_AND_GROUP: Final = 0o640
-DRAFT: Final = re.compile(r"\.(?P<name>.+)\.\d+", re.DOTALL)
+DRAFT: Final = re.compile(r"\.(?P<name>.+)\.\d+(-[0-9a-f]{8})?", re.DOTALL)
+"""Name of a draft: the file's, the process, and what tells its threads apart; 1.0 left the last one out."""
 
 
 @contextmanager
@@ -74,17 +76,26 @@ def _abandoned(draft: Path) -> bool:
 
 @contextmanager
 def _draft(path: Path, mode: int) -> Iterator[Path]:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    draft, descriptor = _locked(path, mode)
     try:
-        with suppress(OSError):  # a file system without locks: its drafts are never swept
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield draft
         os.fsync(descriptor)
         # after fsync: a rename may reach the disk before the data, and leave an empty file after a power failure
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _locked(path: Path, mode: int) -> tuple[Path, int]:
+    """Create a draft under a name of its own, and lock it; another one where a sweep came before the lock."""
+    while True:
+        draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        with suppress(OSError):  # a file system without locks: its drafts are never swept
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return draft, descriptor
         os.close(descriptor)
 
 

@@ -34,6 +34,7 @@ def main() -> int:
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="suanpan-bench-") as home:
         os.environ.update(SUANPAN_HOME=home, DJANGO_SETTINGS_MODULE="billing.settings.base")
+        os.environ.setdefault("SUANPAN_SERVERS", "wheels")  # the same on every machine
         os.environ.pop("DATABASE_URL", None)
         os.environ.pop("BROKER_URL", None)
         from billing.local.command_line import embedded_services

@@ -1,10 +1,13 @@
 """A file is whole or absent, also where its writer is killed; what that one left goes with the next export."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -39,7 +42,8 @@ def killed(process: subprocess.Popen[str]) -> None:
 
 
 def names(directory: Path) -> list[str]:
-    return sorted(entry.name for entry in directory.iterdir())
+    """Of its files, sorted; of drafts without what tells them apart."""
+    return sorted(re.sub(r"-[0-9a-f]{8}$", "", entry.name) for entry in directory.iterdir())
 
 
 def test_a_killed_writer_leaves_the_old_file_and_a_draft_that_the_next_one_removes(tmp_path: Path) -> None:
@@ -65,7 +69,41 @@ def test_what_somebody_writes_just_now_is_left_alone(tmp_path: Path) -> None:
         assert path.read_bytes() == b"whole"
     finally:
         killed(process)
-    assert [found.name for found in drafts_sweep(tmp_path, {"journal.csv"})] == [f".journal.csv.{process.pid}"]
+    (swept,) = drafts_sweep(tmp_path, {"journal.csv"})
+    assert swept.name.startswith(f".journal.csv.{process.pid}-")
+    assert names(tmp_path) == ["journal.csv"]
+
+
+def test_a_draft_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, swept, real = tmp_path / "journal.csv", list[Path](), os.open
+
+    def opened(name: Path, flags: int, mode: int = 0o777) -> int:
+        descriptor = real(name, flags, mode)
+        if flags & os.O_CREAT and not swept:
+            swept.extend(drafts_sweep(tmp_path, {"journal.csv"}))
+        return descriptor
+
+    monkeypatch.setattr(os, "open", opened)
+    with atomic_file(path) as draft:
+        assert len(swept) == 1
+        draft.write_bytes(b"whole")
+        assert drafts_sweep(tmp_path, {"journal.csv"}) == []
+    assert (names(tmp_path), path.read_bytes()) == (["journal.csv"], b"whole")
+
+
+def test_two_threads_of_a_process_write_the_same_file_each_on_its_own(tmp_path: Path) -> None:
+    path, both = tmp_path / "journal.csv", Barrier(2, timeout=30)
+
+    def write(content: bytes) -> None:
+        with atomic_file(path) as draft:
+            draft.write_bytes(content)
+            both.wait()
+            assert draft.read_bytes() == content
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(write, (b"one" * 1000, b"other" * 1000))) == [None, None]
+    assert names(tmp_path) == ["journal.csv"]
+    assert path.read_bytes() in (b"one" * 1000, b"other" * 1000)
 
 
 def test_a_draft_under_our_own_number_does_not_stand_in_the_way(tmp_path: Path) -> None:
