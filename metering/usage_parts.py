@@ -78,7 +78,7 @@ _MODALITIES: Final = {
 
 def stated_tier(values: Values) -> str | None:
     """Return the service tier that a usage object states, None if it states none."""
-    for prefix in _PREFIXES:
+    for prefix in (*_PREFIXES, "gen_ai.usage.", "llm.usage."):
         for name in TIERS:
             for value in values.get(prefix + name, ()):
                 if (tier := tier_word(value)) is not None:

@@ -21,6 +21,7 @@ from rest_framework.request import Request
 from billing.api.bodies import JSON_BODY, bounded
 from billing.api.events import GatewayEndpoint
 from billing.api.schema import PROBLEM
+from billing.usage.services import source_tag_rules
 from metering.gateways import otlp
 from metering.gateways.translation import translate
 
@@ -54,9 +55,10 @@ class ExportEndpoint(GatewayEndpoint):
     def post(self, request: Request) -> HttpResponse:
         body = self.body(request, BODIES)
         form = (request.content_type or "").partition(";")[0].strip().lower()
-        consumers = settings.OTLP_CONSUMERS
+        consumers, source = settings.OTLP_CONSUMERS, self.source(request, SOURCE)
+        tags = source_tag_rules().get(source, ())
         try:
-            calls = type(self).calls(body, json=form == JSON, source=self.source(request, SOURCE), consumers=consumers)
+            calls = type(self).calls(body, json=form == JSON, source=source, consumers=consumers, tags=tags)
         except otlp.UnreadableExportError as error:
             raise ParseError(str(error)) from error
         translated = translate(bounded(calls), lambda fields: fields, partial(otlp.usage, consumers=consumers))

@@ -12,6 +12,10 @@ A span around another one of the same body that states the same call (two instru
 **Traces are no ledger.** A sender that samples, drops or loses spans sends less than was used, and the rest does not show
 how much. A span that says that it was sampled, or that attributes of it were dropped, is refused for quarantine.
 
+**Tags.** `tags.NAME` is the attribute NAME of the span, else of its resource; `metadata.KEY` is the attribute of that name,
+or a member of the JSON object in the attribute `metadata`; `request_tags` are texts `key:value` in a list of tags. Only the
+tags that the caller chooses are read.
+
 Sources: https://opentelemetry.io/docs/specs/semconv/gen-ai/ (names), https://opentelemetry.io/docs/specs/otlp/ (form),
 https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/ (sampling),
 https://github.com/Arize-ai/openinference/blob/main/spec/semantic_conventions.md.
@@ -33,7 +37,17 @@ from metering.gateways.translation import Fields, UndatedUsage, from_epoch, text
 from metering.messages import Message
 from metering.record_checks import RecordError
 from metering.records import TokenUsage, from_row
-from metering.token_usage import NOTHING, TokenClasses, numbers_of_usage, token_classes
+from metering.request_tags import METADATA, TagChoice, chosen_tags
+from metering.token_usage import (
+    NOTHING,
+    NUMBER_TEXT,
+    TokenClasses,
+    json_object,
+    may_be_usage,
+    numbers_of_usage,
+    token_classes,
+)
+from metering.usage_parts import ONE_WORD, TEXTS
 
 MODELS: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "embedding.model_name")
 PROVIDERS: Final = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system")
@@ -59,6 +73,8 @@ SUMS: Final = frozenset({
     "GUARDRAIL", "EVALUATOR", "PROMPT", "workflow", "task", "agent", "tool",
 })  # fmt: skip
 """Kinds of spans that contain calls, or are none: their usage is that of calls with spans of their own."""
+TAG_LISTS: Final = ("tag.tags", "request_tags")
+"""Lists of tags, by OpenInference and by LiteLLM."""
 DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 ERROR: Final = 2
 """Value of a span's status code for an error (STATUS_CODE_ERROR)."""
@@ -67,6 +83,7 @@ ERROR: Final = 2
 class Call(msgspec.Struct, forbid_unknown_fields=True):
     """Facts of a call that are kept. `time`: nanoseconds since 1970.  `sampled`: the tracestate's entry on sampling, empty
     if no trace is missing.  `dropped`: number of attributes that were dropped.  `within`: the id of a call within this span.
+    `tags`: those that the caller chose.
     """
 
     source: str
@@ -78,14 +95,17 @@ class Call(msgspec.Struct, forbid_unknown_fields=True):
     sampled: str = ""
     dropped: int = 0
     within: str = ""
+    tags: Fields = {}
 
 
 class UnreadableExportError(ValueError):
     """Error of a body that is no export request of OTLP."""
 
 
-def calls_of_traces(body: bytes, *, json: bool, source: str, consumers: Sequence[str]) -> list[bytes]:
-    """Return the facts of each span that is a model call, as JSON; drop everything else of the body.
+def calls_of_traces(
+    body: bytes, *, json: bool, source: str, consumers: Sequence[str], tags: Sequence[TagChoice] = ()
+) -> list[bytes]:
+    """Return the facts of each span that is a model call, as JSON, with the chosen tags; drop everything else of the body.
 
     Raises UnreadableExportError.
     """
@@ -102,6 +122,7 @@ def calls_of_traces(body: bytes, *, json: bool, source: str, consumers: Sequence
                         source=source, trace=name(span.trace_id), span=name(span.span_id), time=span.start_time_unix_nano,
                         error=span.status.code == ERROR, attributes=_cut(own, shared, consumers),
                         sampled=sampled(span.trace_state), dropped=span.dropped_attributes_count,
+                        tags=_tags(own, shared, tags),
                     )  # fmt: skip
                     found.append((call, name(span.parent_span_id)))
     calls = {(call.trace, call.span): call for call, _ in found}
@@ -111,7 +132,9 @@ def calls_of_traces(body: bytes, *, json: bool, source: str, consumers: Sequence
     return [msgspec.json.encode(call) for call, _ in found]
 
 
-def calls_of_logs(body: bytes, *, json: bool, source: str, consumers: Sequence[str]) -> list[bytes]:
+def calls_of_logs(
+    body: bytes, *, json: bool, source: str, consumers: Sequence[str], tags: Sequence[TagChoice] = ()
+) -> list[bytes]:
     """Return the facts of log records that state usage, and of the conventions' event that describes a call, as JSON.
 
     Raises UnreadableExportError.
@@ -130,6 +153,7 @@ def calls_of_logs(body: bytes, *, json: bool, source: str, consumers: Sequence[s
                         source=source, trace=name(record.trace_id), span=name(record.span_id),
                         time=record.time_unix_nano or record.observed_time_unix_nano, error="error.type" in own,
                         attributes=_cut(own, shared, consumers), dropped=record.dropped_attributes_count,
+                        tags=_tags(own, shared, tags),
                     ))  # fmt: skip
     return [msgspec.json.encode(call) for call in found]
 
@@ -161,7 +185,7 @@ def usage(fields: Fields, *, consumers: Sequence[str]) -> TokenUsage:
         "time": f"{instant[:19]}.{nanoseconds // 1000:06}{instant[19:]}",
         "consumer": _first(attributes, consumers, "consumer"), "model": _first(attributes, MODELS, "model"),
         "provider": _optional(attributes, PROVIDERS), "service_tier": _optional(attributes, TIERS),
-        "status": "failure" if call.error else "success", "attributes": counted.remarks or None,
+        "status": "failure" if call.error else "success", "attributes": counted.remarks or None, "tags": call.tags or None,
         **counted.counts, **counted.details,
     })  # fmt: skip
 
@@ -241,17 +265,38 @@ def _cut(own: Fields, shared: Fields, consumers: Sequence[str]) -> Fields:
     """Return the texts that are read, the attributes that may name the consumer, and every number that may be usage."""
     texts = {name: own[name] for name in NAMES if isinstance(own.get(name), str)}
     named = {name: given for name in consumers if (given := own.get(name) or shared.get(name))}
-    # JSON has no NaN: as null it would pass for a count that nobody stated.
-    stated = {
-        name: value if isfinite(value) else -1
-        for name, value in own.items() if name.startswith(USAGE) and isinstance(value, int | float)
-    }  # fmt: skip
+    stated = {name: value for name in own if name.startswith(USAGE) and (value := _stated(name, own[name])) is not None}
     kept = {**texts, **{name: value for name, value in named.items() if isinstance(value, str | int)}}
     return {
         **numbers_of_usage(own, known=stated), **stated,
         # One character more than a name may have: a longer text is refused, and not cut into a valid name.
         **{name: value[:513] if isinstance(value, str) else value for name, value in kept.items()},
     }  # fmt: skip
+
+
+def _stated(name: str, value: Any) -> Any:
+    """Return a number of usage, or the word of a tier; -1 for another text of a count, None for what is no usage."""
+    if isinstance(value, str):
+        own_name = name.removeprefix("gen_ai.usage.").removeprefix("llm.usage.")
+        if NUMBER_TEXT.match(value) or (own_name in TEXTS and ONE_WORD.match(value)):
+            return value
+        return -1 if value and may_be_usage(own_name) else None
+    if not isinstance(value, int | float):
+        return None
+    # JSON has no NaN: as null it would pass for a count that nobody stated.
+    return value if isfinite(value) else -1
+
+
+def _tags(own: Fields, shared: Fields, choices: Sequence[TagChoice]) -> Fields:
+    """Return the chosen tags among the attributes of a span or log record, else of its resource."""
+    if not choices:
+        return {}
+    given = {**shared, **own}
+    metadata = {name.removeprefix(METADATA): value for name, value in given.items() if name.startswith(METADATA)}
+    return chosen_tags(
+        choices, tags=given, metadata=[metadata, json_object(given.get("metadata"))],
+        request_tags=next((given[name] for name in TAG_LISTS if name in given), None),
+    )  # fmt: skip
 
 
 def _classes(call: Call, consumers: Sequence[str]) -> TokenClasses:

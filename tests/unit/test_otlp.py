@@ -72,6 +72,22 @@ def test_audio_of_a_span_is_kept_as_a_part() -> None:
     assert (record.audio_input_tokens, record.service_tier, record.counts) == (150, "flex", (1000, 800, 0, 50, 0))
 
 
+def test_a_tier_among_the_numbers_of_usage_is_kept_and_a_text_that_counts_nothing_is_not() -> None:
+    record = only({**CHAT, "gen_ai.usage.service_tier": "priority", "gen_ai.usage.currency": SECRET})
+    assert record.service_tier == "priority"
+    assert SECRET.encode() not in msgspec.json.encode(calls(span({**CHAT, "gen_ai.usage.currency": SECRET})))
+
+
+@pytest.mark.parametrize("text", ["ten", "10", "NaN"])
+@pytest.mark.parametrize("name", [
+    "gen_ai.usage.input_tokens", "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.details.input_audio_tokens",
+    "llm.token_count.prompt", "llm.usage.total_tokens",
+])  # fmt: skip
+def test_a_count_that_is_a_text_is_refused(name: str, text: str) -> None:
+    with pytest.raises(RecordError):
+        only({**CHAT, name: text})
+
+
 def test_protobuf_and_json_say_the_same() -> None:
     request = ExportTraceServiceRequest()
     sent = request.resource_spans.add().scope_spans.add().spans.add()
