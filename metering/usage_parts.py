@@ -14,13 +14,22 @@ from typing import Any, Final
 
 from metering.messages import Message
 from metering.record_checks import RecordError
+from metering.records import STANDARD_TIER, canonical_tier
 from metering.usage_dialects import COMPACTED, GIVEN, PRODUCED
 
 Values = Mapping[str, list[Any]]
 """Values of a usage object by path; all items of a list under one path."""
 
 TIERS: Final = ("service_tier", "serviceTier", "trafficType", "traffic_type")
-TEXTS: Final = frozenset({*TIERS, "modality", "ttl"})
+REFINEMENTS: Final = (
+    ("speed", "", frozenset({"standard"})),
+    ("inference_geo", "geo-", frozenset({"global", "not_available"})),
+)
+"""Texts of an Anthropic usage object that change its price: name, prefix in the tier, values that change nothing.
+
+Source: https://platform.claude.com/docs/en/about-claude/pricing (fast mode, data residency).
+"""
+TEXTS: Final = frozenset({*TIERS, *(name for name, *_ in REFINEMENTS), "modality", "ttl"})
 """Last names of texts of a usage object that are read, if they are one word."""
 ONE_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 OTHER_TIER: Final = "(other)"
@@ -77,13 +86,33 @@ _MODALITIES: Final = {
 
 
 def stated_tier(values: Values) -> str | None:
-    """Return the service tier that a usage object states, None if it states none."""
-    for prefix in (*_PREFIXES, "gen_ai.usage.", "llm.usage."):
-        for name in TIERS:
-            for value in values.get(prefix + name, ()):
-                if (tier := tier_word(value)) is not None:
-                    return tier
-    return None
+    """Return the service tier that a usage object states, refined by speed and place; None if it states none of these."""
+    stated = (word for name in TIERS for value in _everywhere(values, name) if (word := tier_word(value)) is not None)
+    return refined_tier(next(stated, None), values)
+
+
+def refined_tier(tier: str | None, values: Values) -> str | None:
+    """Return the tier with the speed and the place of inference that a usage object states, where these cost more.
+
+    >>> refined_tier("standard", {"speed": ["fast"], "inference_geo": ["us"]}), refined_tier("batch", {"speed": ["fast"]})
+    ('fast-geo-us', 'batch-fast')
+    """
+    words = []
+    for name, prefix, ordinary in REFINEMENTS:
+        word = next((word for value in _everywhere(values, name) if (word := tier_word(value)) is not None), None)
+        if word == OTHER_TIER:
+            return OTHER_TIER
+        if word is not None and word.lower() not in ordinary:
+            words.append(prefix + word.lower())
+    if not words or tier == OTHER_TIER:
+        return tier
+    own = [] if tier is None or canonical_tier(tier) == STANDARD_TIER else [tier]
+    refined = "-".join([*own, *words])
+    return refined if ONE_WORD.match(refined) else OTHER_TIER
+
+
+def _everywhere(values: Values, name: str) -> list[Any]:
+    return [value for prefix in (*_PREFIXES, "gen_ai.usage.", "llm.usage.") for value in values.get(prefix + name, ())]
 
 
 def tier_word(value: object) -> str | None:

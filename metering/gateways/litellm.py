@@ -51,7 +51,7 @@ from metering.token_usage import (
     token_classes,
     without_texts,
 )
-from metering.usage_parts import stated_tier, tier_word
+from metering.usage_parts import REFINEMENTS, TIERS, refined_tier, tier_word
 
 GUESSED: Final = "suanpan_guessed"
 """Field that our callback adds to the payload of a stream in which the provider stated no counts."""
@@ -229,19 +229,19 @@ def spend(payload: Fields) -> str | None:
 def _tier(payload: Mapping[str, Any]) -> str | None:
     """Return the service tier of an answer; the requested one only if no field states the given one.
 
-    A request for the standard tier, under any of its names, leaves the choice to the provider.
+    A request for the standard tier, under any of its names, leaves the choice to the provider. Speed and place of inference
+    refine the tier, wherever that is stated.
     """
+    given, asked = _mapping(_mapping(payload, "metadata"), "usage_object"), _mapping(payload, "model_parameters")
     stated = tier_word(payload.get("service_tier")) or tier_word(_mapping(payload, "response").get("service_tier"))
-    stated = stated or stated_tier(_values_of(_mapping(_mapping(payload, "metadata"), "usage_object")))
+    stated = stated or next((word for name in TIERS if (word := tier_word(given.get(name)))), None)
     stated = stated or tier_word(_mapping(payload, "cost_breakdown").get("service_tier"))
     if stated is None and payload.get("call_type") in BATCHES:
-        return BATCH_TIER
-    asked = tier_word(_mapping(payload, "model_parameters").get("service_tier"))
-    return stated or (asked if asked and canonical_tier(asked) != STANDARD_TIER else None)
-
-
-def _values_of(usage: Mapping[str, Any]) -> dict[str, list[Any]]:
-    return {name: [value] for name, value in usage.items()}
+        stated = BATCH_TIER
+    wanted = tier_word(asked.get("service_tier"))
+    stated = stated or (wanted if wanted and canonical_tier(wanted) != STANDARD_TIER else None)
+    refinements = {name: given.get(name) or asked.get(name) for name, *_ in REFINEMENTS}
+    return refined_tier(stated, {name: [value] for name, value in refinements.items()})
 
 
 def _deployment(payload: Mapping[str, Any]) -> str | None:

@@ -350,7 +350,7 @@ def answer_payload(
     params = details.get("litellm_params") or {}
     metadata = params.get("litellm_metadata") or params.get("metadata") or {}
     metadata = {**(data.get("metadata") or {}), **(data.get("litellm_metadata") or {}), **metadata}
-    started = details.get("start_time")
+    started, asked = details.get("start_time"), details.get("optional_params") or {}
     call_id = details.get("litellm_call_id") or data.get("litellm_call_id")
     return {
         "id": _field(response, "id") or call_id, "litellm_call_id": call_id, "call_type": details.get("call_type"),
@@ -360,7 +360,7 @@ def answer_payload(
         "custom_llm_provider": details.get("custom_llm_provider"),
         "model_id": _field(_field(response, "_hidden_params") or {}, "model_id"),
         "response": {"service_tier": _field(response, "service_tier")},
-        "model_parameters": {"service_tier": (details.get("optional_params") or {}).get("service_tier")},
+        "model_parameters": {name: asked.get(name) for name in ("service_tier", "speed", "inference_geo")},
         "request_tags": metadata.get("tags"),
         "metadata": {**metadata, "user_api_key_hash": metadata.get("user_api_key_hash") or metadata.get("user_api_key"),
                      "usage_object": usage},

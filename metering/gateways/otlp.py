@@ -47,7 +47,7 @@ from metering.token_usage import (
     numbers_of_usage,
     token_classes,
 )
-from metering.usage_parts import ONE_WORD, TEXTS
+from metering.usage_parts import ONE_WORD, TEXTS, refined_tier
 
 MODELS: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "embedding.model_name")
 PROVIDERS: Final = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system")
@@ -177,6 +177,8 @@ def usage(fields: Fields, *, consumers: Sequence[str]) -> TokenUsage:
             "%(n)s attributes of the call were dropped, and a count may be one of them", n=call.dropped
         ), "dropped")  # fmt: skip
     counted, attributes = _classes(call, consumers), call.attributes
+    tier = _optional(attributes, TIERS)
+    refined = {"service_tier": refined_tier(tier, {name: [value] for name, value in attributes.items()})} if tier else {}
     # Whole seconds and microseconds apart: a float of both would not be exact.
     seconds, nanoseconds = divmod(call.time, 1_000_000_000)
     instant = from_epoch(seconds, "time")
@@ -184,9 +186,9 @@ def usage(fields: Fields, *, consumers: Sequence[str]) -> TokenUsage:
         "id": identity(call.trace, call.span), "source": call.source,
         "time": f"{instant[:19]}.{nanoseconds // 1000:06}{instant[19:]}",
         "consumer": _first(attributes, consumers, "consumer"), "model": _first(attributes, MODELS, "model"),
-        "provider": _optional(attributes, PROVIDERS), "service_tier": _optional(attributes, TIERS),
+        "provider": _optional(attributes, PROVIDERS),
         "status": "failure" if call.error else "success", "attributes": counted.remarks or None, "tags": call.tags or None,
-        **counted.counts, **counted.details,
+        **counted.counts, **counted.details, **refined,
     })  # fmt: skip
 
 

@@ -43,7 +43,7 @@ from metering.token_usage import (
     without_texts,
 )
 from metering.usage_dialects import PARTS
-from metering.usage_parts import fitting_parts, tier_word
+from metering.usage_parts import REFINEMENTS, fitting_parts, refined_tier, tier_word
 
 Fields = Mapping[str, Any]
 NOT_TOLD: Final = frozenset({"", "-", "null"})
@@ -174,7 +174,7 @@ class LineReader:
         hit = str(self._find["gateway_cache"](fields)).lower().startswith(HIT)
         try:
             classes = REPEATED if hit else self._by_name(counts) if usage is None else self._of_object(usage)
-            classes = self._with_details(classes, fields)
+            classes = self._with_details(classes, fields, usage)
             if self._find["estimated"](fields) in (True, "true") and not hit and classes is not NOTHING:
                 classes = classes.as_estimate()
             if not (hit or model is None):
@@ -201,8 +201,10 @@ class LineReader:
             raise RecordError("usage must be an object", "usage")
         return token_classes(usage, input_only=self._mapping.input_only)
 
-    def _with_details(self, classes: TokenClasses, fields: Fields) -> TokenClasses:
+    def _with_details(self, classes: TokenClasses, fields: Fields, usage: Any) -> TokenClasses:
         """Return the classes with the tier and the finer counts that the line has under names of its own.
+
+        Speed and place of inference in the usage object refine the tier.
 
         Raises RecordError if one of these is no count, or its names contradict each other.
         """
@@ -210,7 +212,9 @@ class LineReader:
             return classes
         found = {name: _agreed(_every(fields, paths) or None, name) for name, paths in self._finer.items()}
         parts = {**classes.parts, **fitting_parts({name: count or 0 for name, count in found.items()}, classes.counts)}
-        tier = tier_word(self._find["service_tier"](fields)) or classes.service_tier
+        tier, stated = tier_word(self._find["service_tier"](fields)), usage if isinstance(usage, Mapping) else {}
+        refined = refined_tier(tier, {name: [stated.get(name)] for name, *_ in REFINEMENTS})
+        tier = refined if tier else classes.service_tier
         return msgspec.structs.replace(classes, service_tier=tier, parts=parts) if tier or parts else classes
 
     def _stated(self, fields: Fields) -> dict[str, Any]:

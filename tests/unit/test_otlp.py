@@ -75,6 +75,8 @@ def test_audio_of_a_span_is_kept_as_a_part() -> None:
 def test_a_tier_among_the_numbers_of_usage_is_kept_and_a_text_that_counts_nothing_is_not() -> None:
     record = only({**CHAT, "gen_ai.usage.service_tier": "priority", "gen_ai.usage.currency": SECRET})
     assert record.service_tier == "priority"
+    record = only({**CHAT, "openai.response.service_tier": "priority", "gen_ai.usage.speed": "fast"})
+    assert record.service_tier == "priority-fast"
     assert SECRET.encode() not in msgspec.json.encode(calls(span({**CHAT, "gen_ai.usage.currency": SECRET})))
 
 

@@ -18,6 +18,7 @@ from tests.factories import AFTER
 from tests.gateway_records import SECRET, cloud_event, lago_event, payload
 
 CHAT = {"prompt_tokens": 100, "completion_tokens": 30, "total_tokens": 130}
+ANTHROPIC = {"input_tokens": 70, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 5}
 CHOICES = read_choices("product=request_tags,customer=metadata.client,team")
 
 
@@ -57,6 +58,14 @@ def details(record: TokenUsage) -> dict[str, Any]:
      {"searches": 3, "tool_calls": 1}),
     ({**CHAT, "num_server_side_tools_used": 4}, {"tool_calls": 4}),
     ({**CHAT, "service_tier": SECRET + " and more"}, {"service_tier": "(other)"}),
+    ({**ANTHROPIC, "speed": "fast"}, {"service_tier": "fast"}),
+    ({**ANTHROPIC, "speed": "standard", "inference_geo": "us"}, {"service_tier": "geo-us"}),
+    ({**ANTHROPIC, "service_tier": "standard", "inference_geo": "global"}, {"service_tier": "standard"}),
+    ({**ANTHROPIC, "speed": "standard", "inference_geo": "not_available"}, {}),
+    ({**ANTHROPIC, "service_tier": "standard", "speed": "fast", "inference_geo": "us"}, {"service_tier": "fast-geo-us"}),
+    ({**ANTHROPIC, "service_tier": "priority", "inference_geo": "eu"}, {"service_tier": "priority-geo-eu"}),
+    ({**ANTHROPIC, "speed": SECRET + " and more"}, {"service_tier": "(other)"}),
+    ({**ANTHROPIC, "speed": None, "inference_geo": None}, {}),
 ])  # fmt: skip
 def test_a_usage_object_states_tier_and_parts(usage: dict[str, Any], stated: dict[str, Any]) -> None:
     record = litellm.usage(litellm.redacted(payload(metadata={"usage_object": usage}), source="s"))
@@ -86,6 +95,9 @@ def test_two_names_of_a_count_that_disagree_are_refused() -> None:
     ({"model_parameters": {"service_tier": "auto"}}, None),
     ({"model_parameters": {"service_tier": ["flex"]}, "service_tier": 3}, None),
     ({"call_type": "aretrieve_batch"}, "batch"),
+    ({"model_parameters": {"speed": "fast", "service_tier": "auto"}}, "fast"),
+    ({"response": {"service_tier": "priority"}, "model_parameters": {"inference_geo": "us"}}, "priority-geo-us"),
+    ({"model_parameters": {"speed": "standard", "inference_geo": "global"}}, None),
     ({"status": "failure", "model_parameters": {"service_tier": "flex"}, "metadata": {"usage_object": {}},
       "prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}, None),
     ({"cache_hit": True, "response": {"service_tier": "flex"}}, None),
@@ -154,6 +166,14 @@ def read(name: str, fields: dict[str, Any], **options: Any) -> TokenUsage:
     (record,) = translator(name, source="gw", **options)(fields, "derived")
     assert isinstance(record, TokenUsage)
     return record
+
+
+def test_speed_and_place_refine_the_tier_that_a_line_states_beside_its_usage_object() -> None:
+    line = {"id": "r", "time": "2026-10-05T10:00:00Z", "user": "a", "model": "m", "tier": "priority",
+            "usage": {**ANTHROPIC, "speed": "fast", "inference_geo": "us"}}  # fmt: skip
+    mapping = {"id": ["id"], "time": "time", "consumer": "user", "model": "model", "usage": "usage", "service_tier": "tier"}
+    assert details(read("json", line, mapping=mapping))["service_tier"] == "priority-fast-geo-us"
+    assert details(read("json", line | {"tier": None}, mapping=mapping))["service_tier"] == "fast-geo-us"
 
 
 def test_logs_state_them() -> None:
