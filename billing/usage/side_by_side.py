@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from billing.usage.models import EfficiencySample, GpuAllocation, NodeCapacity, QuarantinedRecord
+from billing.usage.models import EfficiencySample, EngineReading, GpuAllocation, NodeCapacity, QuarantinedRecord
 from billing.usage.services.replay import ReplayError, native_record, record_kind
 from billing.usage.store.records import record_stored
 from metering import records
@@ -142,9 +142,15 @@ def _sample(record: records.EfficiencySample) -> Values:
     return {name: row[name] for name in _forms(records.EfficiencySample) if name in row} if row else {}
 
 
+def _reading(record: records.EngineReading) -> Values:
+    key = {name: getattr(record, name) for name in ("source", "replica", "model", "time")}
+    row: Any = EngineReading.objects.filter(**key).values().first() or {}
+    return {name: row[name] for name in _forms(records.EngineReading) if name in row}
+
+
 READERS: Final[Mapping[type[Any], Any]] = {
     records.TokenUsage: _tokens, records.GpuAllocation: _allocation, records.NodeCapacity: _capacity,
-    records.EfficiencySample: _sample,
+    records.EfficiencySample: _sample, records.EngineReading: _reading,
 }  # fmt: skip
 
 

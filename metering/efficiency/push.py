@@ -10,19 +10,26 @@ Only one process of a job reports (rank 0). Each minute it prints a line `suanpa
 efficiency` reads from the job's log and checks against the measurements of the devices' exporters. With `sink=Push(...)` the
 job sends its samples to the platform itself, unchecked: that is for jobs whose operator trusts them.
 
-Nothing here ever raises into the training loop or holds it up for longer than the timeout of a request.
+Nothing here ever raises into the training loop or holds it up for longer than the timeout of a request. What cannot be
+reported is named on standard error.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
+
+FOR_GOOD = (400, 405, 413, 415, 422)
+"""Statuses by which the same samples would be refused again. A token or an address may be mended on the platform's side."""
+MOST_ANSWER = 1 << 20
 
 
 class Progress:
@@ -76,7 +83,11 @@ class Progress:
         """Report the interval so far, and begin a new one."""
         end = self._clock()
         if self._tokens and end > self._start:
-            self._sink({"start": _text(self._start), "end": _text(end), "tokens": self._tokens, **self._facts})
+            progress = {"start": _text(self._start), "end": _text(end), "tokens": self._tokens, **self._facts}
+            try:
+                self._sink(progress)
+            except Exception as error:  # noqa: BLE001  (a fault of a report must not end the training)
+                _say(f"the progress from {progress['start']} to {progress['end']} is not reported: {error!r}")
         self._start, self._tokens = end, 0
 
 
@@ -88,6 +99,8 @@ def print_line(progress: dict[str, Any]) -> None:
 
 class Push:
     """Sink that sends samples to `usage/efficiency`; samples that cannot be sent are kept and sent with the next.
+
+    Samples that the platform refuses for good are named on standard error and dropped.
 
     `peak_tflops`: dense peak of one device in the job's precision. Name the job by `pod_uid` or by `workload`.
     """
@@ -121,11 +134,20 @@ class Push:
         body = json.dumps(self.waiting).encode()
         request = urllib.request.Request(self._url, body, headers)  # noqa: S310  (the operator's own address)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s):  # noqa: S310
-                self.waiting = []
-        except (urllib.error.URLError, OSError, ValueError) as error:
-            sys.stderr.write(f"suanpan: {len(self.waiting)} samples wait: {error}\n")
-        return not self.waiting
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
+                refused = _refused(json.loads(answer.read(MOST_ANSWER)), len(self.waiting))
+        except urllib.error.HTTPError as error:
+            if error.code not in FOR_GOOD:
+                _say(f"{len(self.waiting)} samples wait: {error}")
+                return False
+            refused = [f"the platform refuses {len(self.waiting)} samples for good: {error}"]
+        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+            _say(f"{len(self.waiting)} samples wait: {error!r}")
+            return not self.waiting
+        for reason in refused:
+            _say(reason)
+        self.waiting = []
+        return True
 
     def _sample(self, progress: dict[str, Any]) -> dict[str, Any]:
         seconds = _seconds(progress["end"]) - _seconds(progress["start"])
@@ -137,6 +159,27 @@ class Push:
             "mfu": f"{mfu:.12f}", "hfu": None if factor is None else f"{mfu * factor:.12f}", "dtype": progress["dtype"],
             "coverage": "1", "method": progress["formula"] + " (pushed, not checked)",
         }  # fmt: skip
+
+
+def _refused(answer: Any, sent: int) -> list[str]:
+    """Return the errors of samples that the platform did not take.  Raises ValueError unless it accounts for all that were
+    sent: a proxy in between may answer 200 too.
+    """
+    fields = answer if isinstance(answer, dict) else {}
+    rejected, counts = fields.get("rejected"), [fields.get(name) for name in ("accepted", "duplicates", "conflicts")]
+    known = [count for count in counts if isinstance(count, int)]
+    if not isinstance(rejected, list) or len(known) < len(counts):
+        raise ValueError("this is no answer of the platform")
+    if sum(known) + len(rejected) != sent:
+        raise ValueError(f"the answer does not account for the {sent} samples that were sent")
+    in_quarantine = [str(item.get("error") if isinstance(item, dict) else item) for item in rejected]
+    in_quarantine += [f"{known[2]} samples were reported before with other content"] if known[2] else []
+    return [f"in quarantine: {reason[:500]}" for reason in in_quarantine]
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # closed, full or missing: nobody reads it
+        sys.stderr.write(f"suanpan: {text}\n")
 
 
 def _flops_per_token(formula: str, model: dict[str, int]) -> int:

@@ -18,11 +18,17 @@ from billing.closing.services.waivers import exception_waive
 from billing.invoices.selectors import period_of
 from billing.invoices.services.periods import period_open
 from billing.tenancy.tokens import api_token_create
+from billing.usage.management.commands.import_usage import INGEST
+from billing.usage.models import EngineReading as EngineReadingRow
+from billing.usage.models import QuarantinedRecord
 from billing.usage.reconciliation import EngineDay, engine_days
 from billing.usage.services import IngestOutcome, Reporter, engine_readings_ingest
+from billing.usage.services.replay import ReplayError, quarantine_replay, record_kind, refusal_of
+from billing.usage.side_by_side import record_fields
 from metering.intervals import Interval, billing_month
 from metering.records import EngineReading, decode_batch
 from tests.factories import AFTER, SHANGHAI_OCTOBER, apply, ingest_tokens, person, token_record
+from tests.factories.api import program
 
 pytestmark = pytest.mark.django_db
 MIDNIGHT = datetime(2026, 10, 14, 16, tzinfo=UTC)
@@ -258,6 +264,49 @@ def test_tokens_of_a_model_that_its_servers_never_counted_differ_wholly() -> Non
     ingest_tokens(token_record(1))
     engines_count(0, 0)
     assert [(item.kind, item.quantity) for item in october().blocking] == [("engine_difference", Decimal(1100))]
+
+
+# Quarantine
+
+
+def quarantined(body: object) -> QuarantinedRecord:
+    program("usage:write").post("/api/v1/usage/engine-counters", json.dumps(body), content_type="application/json")
+    return QuarantinedRecord.objects.get()
+
+
+def replayed(entry: QuarantinedRecord, corrected: str | None = None) -> list[tuple[int, int]]:
+    quarantine_replay(record_id=entry.pk, actor="admin", reason="known", now=AFTER, corrected=corrected)
+    return list(EngineReadingRow.objects.order_by("time").values_list("prompt_tokens", "generation_tokens"))
+
+
+def test_a_reading_in_quarantine_is_corrected_and_counted() -> None:
+    entry = quarantined([reading(5, -1, 150)])
+    assert refusal_of(entry, AFTER) == entry.error
+    with pytest.raises(ReplayError, match="prompt_tokens"):
+        replayed(entry)
+    assert replayed(entry, entry.record.replace('"prompt_tokens": -1', '"prompt_tokens": 1500')) == [(1500, 150)]
+
+
+def test_a_reading_of_the_future_is_taken_when_somebody_says_so() -> None:
+    assert replayed(quarantined([reading(5, 1, 2, time="2099-10-01T00:00:00Z")])) == [(1, 2)]
+
+
+def test_a_conflict_of_a_reading_shows_both() -> None:
+    ingest(reading(5, 1500, 150))
+    entry = quarantined([reading(5, 1501, 150)])
+    fields = record_fields(entry, AFTER)
+    assert fields is not None
+    assert [(field.name, field.stored, field.reported) for field in fields if field.differs] == [
+        ("prompt_tokens", "1500", "1501")
+    ]
+    assert refusal_of(entry, AFTER) == entry.error
+    with pytest.raises(ReplayError, match="was reported before with other content"):
+        replayed(entry)
+
+
+@pytest.mark.parametrize("kind", sorted(INGEST))
+def test_records_of_every_kind_of_file_can_be_replayed(kind: str) -> None:
+    assert record_kind(QuarantinedRecord(door=f"import_usage {kind}")) is not None
 
 
 # Watermarks and silence

@@ -141,6 +141,21 @@ def test_a_file_that_is_cut_and_grows_beyond_its_old_end_is_read_from_its_beginn
     assert reader.read() == [2, 3, 4]
 
 
+@pytest.mark.parametrize(("between", "end"), [(", ", ""), (", ", "\n"), (",\n", "\n")])
+def test_arrays_that_differ_in_one_record_only_are_two_files(log: Path, reading: Make, between: str, end: str) -> None:
+    """What they have in common is longer than the first 64 KiB, and than the last KiB."""
+    before = [line(number).strip() for number in range(100, 500)]
+    after = [line(number).strip() for number in range(600, 610)]
+    assert len(before) * len(before[0]) > 65_536
+    assert len(after) * len(after[0]) > 1024
+    reader = reading()
+    for name, number in (("one", 501), ("two", 502)):
+        records = between.join([*before, line(number).strip(), *after])
+        log.with_name(f"access.log.{name}").write_text(f"[{between[1:]}{records}{between[1:]}]{end}")
+    found = reader.read()
+    assert (found.count(501), found.count(502), len(found)) == (1, 1, 2 * 411)
+
+
 def test_a_file_that_loses_its_last_name_is_read_to_its_end(log: Path, reading: Make) -> None:
     reader = reading()
     log.write_text(line(1))

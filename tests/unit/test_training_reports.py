@@ -2,11 +2,14 @@
 
 import io
 import json
+import sys
 import urllib.error
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from email.message import Message
 from fractions import Fraction
+from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -166,15 +169,11 @@ def test_samples_that_cannot_be_sent_wait_and_never_stop_the_training(
 ) -> None:
     clock, sent, fails = Clock(), [], [True]
 
-    class Answer:
-        def __enter__(self) -> None: ...
-        def __exit__(self, *_: object) -> None: ...
-
-    def urlopen(request: Any, timeout: float) -> Answer:
+    def urlopen(request: Any, timeout: float) -> io.BytesIO:
         if fails[0]:
             raise urllib.error.URLError("refused")
         sent.append(json.loads(request.data))
-        return Answer()
+        return io.BytesIO(receipt(accepted=2))
 
     monkeypatch.setattr(push.urllib.request, "urlopen", urlopen)
     sink = push.Push(endpoint="http://suanpan", token="t", cluster="hq-1", peak_tflops="989.4", workload="llm")
@@ -188,6 +187,93 @@ def test_samples_that_cannot_be_sent_wait_and_never_stop_the_training(
     (first, second) = sent[0]
     assert (first["mfu"], first["hfu"], first["gpu_seconds"]) == ("0.284263189812", "0.379017586416", "15360.000000")
     assert (second["workload"], second["method"], sink.waiting) == ("llm", "6N (pushed, not checked)", [])
+
+
+def receipt(**counts: Any) -> bytes:
+    return json.dumps({"accepted": 0, "duplicates": 0, "conflicts": 0, "rejected": [], **counts}).encode()
+
+
+def http_error(status: int) -> urllib.error.HTTPError:
+    return urllib.error.HTTPError("http://suanpan", status, "no", Message(), None)
+
+
+def pushed(monkeypatch: pytest.MonkeyPatch, *answers: bytes | Exception) -> tuple[push.Push, list[int]]:
+    """A sink whose attempts get these answers, and how many samples each attempt sent."""
+    left, sent = list(answers), []
+
+    def urlopen(request: Any, timeout: float) -> io.BytesIO:
+        sent.append(len(json.loads(request.data)))
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return io.BytesIO(answer)
+
+    monkeypatch.setattr(push.urllib.request, "urlopen", urlopen)
+    sink = push.Push(endpoint="http://suanpan", token="t", cluster="hq-1", peak_tflops="989.4", workload="llm")
+    clock = Clock()
+    progress = push.Progress(devices=8, active_params=10**10, sink=sink, clock=clock)
+    for _ in answers:
+        clock.now += 60
+        progress.step(tokens=10**6)
+    return sink, sent
+
+
+@pytest.mark.parametrize("answer", [
+    http_error(401), http_error(404), http_error(503), http_error(429), RemoteDisconnected("closed"), BadStatusLine("x"),
+    IncompleteRead(b""), TimeoutError("slow"), b"<html>maintenance</html>", b"{}", b"[]", b"7", receipt(accepted=0),
+    receipt(accepted=2), receipt(accepted=None), b'{"accepted": 1}', b"\xff",
+])  # fmt: skip
+def test_samples_that_the_platform_does_not_account_for_are_sent_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: bytes | Exception
+) -> None:
+    sink, sent = pushed(monkeypatch, answer, receipt(accepted=1, duplicates=1))
+    assert (sent, sink.waiting) == ([1, 2], [])
+    assert capsys.readouterr().err.startswith("suanpan: 1 samples wait: ")
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_samples_that_are_refused_for_good_are_named_and_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    sink, sent = pushed(monkeypatch, http_error(status), receipt(accepted=1))
+    assert (sent, sink.waiting) == ([1, 1], [])
+    assert capsys.readouterr().err == f"suanpan: the platform refuses 1 samples for good: HTTP Error {status}: no\n"
+
+
+def test_samples_in_quarantine_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pushed(monkeypatch, receipt(rejected=[{"error": "mfu must be at most 1"}]), receipt(conflicts=1))
+    assert capsys.readouterr().err.splitlines() == [
+        "suanpan: in quarantine: mfu must be at most 1",
+        "suanpan: in quarantine: 1 samples were reported before with other content",
+    ]
+
+
+@pytest.mark.parametrize("facts", [
+    {"active_params": None}, {"active_params": 10**10, "formula": "palm"}, {"active_params": 10**10, "formula": "6n"},
+])  # fmt: skip
+def test_a_sample_that_cannot_be_reckoned_never_stops_the_training(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], facts: dict[str, Any]
+) -> None:
+    clock, (sink, _) = Clock(), pushed(monkeypatch)
+    progress = push.Progress(devices=8, sink=sink, clock=clock, **facts)
+    clock.now += 60
+    progress.step(tokens=10**6)
+    progress.flush()
+    assert sink.waiting == []
+    assert "is not reported: KeyError(" in capsys.readouterr().err
+
+
+def test_a_sink_or_a_stream_that_fails_never_stops_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: dict[str, Any]) -> None:
+        raise OSError(28, "No space left on device")
+
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    clock = Clock()
+    progress = push.Progress(devices=8, active_params=10**10, sink=full, clock=clock)
+    clock.now += 60
+    progress.step(tokens=10**6)
 
 
 # By workload, without an exporter

@@ -41,9 +41,10 @@ def _store(cursor: Any, record: EngineReading, _: int) -> Meaning:
     return Meaning.DUPLICATE if cursor.fetchone() == counts else Meaning.CONFLICT
 
 
-def _taken(key: str) -> Message:
+def reading_taken(key: str) -> Message:
+    """Return the refusal of a reading whose key is stored with other counts."""
     return Message("reading %(key)s was reported before with other content; the first one stays", key=key)
 
 
-engine_readings_ingest = OneByOne(_key, _name, _store, _taken, _problem)
+engine_readings_ingest = OneByOne(_key, _name, _store, reading_taken, _problem)
 """Ingest of readings: the same (source, replica, model, time) again is a duplicate, with other counts a conflict."""

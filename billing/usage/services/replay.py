@@ -24,6 +24,7 @@ from billing.usage.models import QuarantinedRecord
 from billing.usage.services.allocations import ALTERED, OTHER_CONTENT, allocation_refused, allocations_ingest
 from billing.usage.services.capacity import capacity_ingest, capacity_taken
 from billing.usage.services.efficiency import efficiency_ingest, sample_taken
+from billing.usage.services.engines import engine_readings_ingest, reading_taken
 from billing.usage.services.outcome import IngestOutcome, Reporter, last_instant
 from billing.usage.services.quarantine import DismissalError, quarantine_dismiss
 from billing.usage.services.token_batch import key_taken
@@ -35,6 +36,7 @@ from metering.raw_json import readable_members
 from metering.record_checks import RecordError
 from metering.records import (
     EfficiencySample,
+    EngineReading,
     GpuAllocation,
     NodeCapacity,
     TokenUsage,
@@ -64,12 +66,14 @@ _TOKENS = _Door(tokens_ingest, TokenUsage, ("source", "id"))
 _GPU = _Door(allocations_ingest, GpuAllocation, ("allocation_id",))
 _CAPACITY = _Door(capacity_ingest, NodeCapacity)
 _EFFICIENCY = _Door(efficiency_ingest, EfficiencySample)
+_ENGINE = _Door(engine_readings_ingest, EngineReading)
 _ENDPOINTS = {
     "usage/tokens": _TOKENS, "events": _TOKENS, "events/batch": _TOKENS, "usage/litellm": _TOKENS,
     "v1/traces": _TOKENS, "v1/logs": _TOKENS,
     "usage/gpu-allocations": _GPU, "usage/capacity": _CAPACITY, "usage/efficiency": _EFFICIENCY,
+    "usage/engine-counters": _ENGINE,
     "import_usage tokens": _TOKENS, "import_usage gpu": _GPU, "import_usage capacity": _CAPACITY,
-    "import_usage efficiency": _EFFICIENCY,
+    "import_usage efficiency": _EFFICIENCY, "import_usage engine": _ENGINE,
 }  # fmt: skip
 
 
@@ -172,6 +176,8 @@ def _conflicts(key: str, record: Any) -> list[Message]:
         return [key_taken(record)]
     if isinstance(record, GpuAllocation):
         return [allocation_refused(record, why) for why in (OTHER_CONTENT, ALTERED)]
+    if isinstance(record, EngineReading):
+        return [reading_taken(key)]
     return [capacity_taken(key) if isinstance(record, NodeCapacity) else sample_taken(key)]
 
 
