@@ -11,7 +11,7 @@ LABEL org.opencontainers.image.title="Suanpan backup" \
       org.opencontainers.image.version="1.0.0" \
       org.opencontainers.image.licenses="Apache-2.0"
 USER 0:0
-# age encrypts what goes to storage that does not encrypt by itself (docs/operations.md).
+# age encrypts what goes to storage that does not encrypt by itself (docs/operations/incidents.md).
 RUN apt-get update \
     && if ! apt-cache show "postgresql-client-${POSTGRES}" > /dev/null 2>&1; then \
         apt-get install --yes --no-install-recommends postgresql-common \

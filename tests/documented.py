@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import yaml
 
 PROJECT = Path(__file__).resolve().parents[1]
-README, OPERATIONS, PRODUCTION, UPGRADING, AGENTS, CONTAINERS = (
+README, PRODUCTION, UPGRADING, AGENTS, CONTAINERS = (
     PROJECT / name
-    for name in (
-        "README.md", "docs/operations.md", "docs/production.md", "docs/upgrading.md", "docs/agents.md", "docker/README.md",
-    )
-)  # fmt: skip
-PAGES = (README, OPERATIONS, PRODUCTION, UPGRADING, AGENTS, CONTAINERS)
+    for name in ("README.md", "docs/production.md", "docs/upgrading.md", "docs/agents.md", "docker/README.md")
+)
+INSTALL, INCIDENTS, SCALE, MONTH = OPERATIONS = tuple(
+    PROJECT / "docs/operations" / name for name in ("install.md", "incidents.md", "scale.md", "month.md")
+)
+PAGES = (README, *OPERATIONS, PRODUCTION, UPGRADING, AGENTS, CONTAINERS)
 ELSEWHERE = {"helm", "kubectl", "docker", "make", "cp", "mkdir"}
 """Programs whose commands tests/process/test_cluster_commands.py checks one by one: they need a cluster or containers."""
 RUN_BY = {

@@ -29,7 +29,7 @@ from billing.usage.store.proofs import rollup_difference
 from billing.usage.store.sums import token_sums
 from metering.records import TokenUsage, decode_batch
 from tests.clickhouse.servers import Replica, healed
-from tests.documented import OPERATIONS, of_page, words
+from tests.documented import SCALE, of_page, words
 from tests.factories import AFTER, ingest_tokens, own_token, person, token_record
 from tests.factories.closing import window_close
 from tests.factories.ingest import OCTOBER, answer
@@ -201,7 +201,7 @@ def test_a_process_without_token_store_takes_nothing_once_clickhouse_does(server
 @pytest.fixture
 def begins(address: str, settings: Any, transactional_db: None) -> Iterator[Callable[[], None]]:
     """Called, lets ClickHouse take records from then on, as the page says; the servers are those of the tests."""
-    setting, command = of_page(OPERATIONS, "export TOKEN_STORE='clickhouse://")
+    setting, command = of_page(SCALE, "export TOKEN_STORE='clickhouse://")
     (written,) = (word.removeprefix("TOKEN_STORE=") for word in words(setting)[1:])
     assert [len(replicas) for replicas in clickhouse.servers_read(written).shards] == [3, 3]
 

@@ -25,7 +25,7 @@ from billing.tenancy.audit import audit_record
 from billing.tenancy.audit_anchors import anchors_read, anchors_send
 from billing.tenancy.audit_chain import ChainProof, audit_chain_prove
 from billing.tenancy.models import AnchorDelivery, AuditEntry, AuditLink
-from tests.documented import OPERATIONS, filled, of_page, words
+from tests.documented import INSTALL, filled, of_page, words
 from tests.factories.commands import Manage
 from tests.factories.servers import until
 from tests.http_servers import HttpServer, Request, serving
@@ -253,7 +253,7 @@ def test_the_command_of_the_page_reads_every_version_of_every_object(
     settings.AUDIT_ANCHOR = (f"s3://bucket/prefix?{of_the_store}&days=30",)
     head = noted("1", "2")
     assert anchors_send(now=datetime.now(UTC)) == 1
-    (command,) = of_page(OPERATIONS, "python manage.py audit_verify --anchor 's3:")
+    (command,) = of_page(INSTALL, "python manage.py audit_verify --anchor 's3:")
     call_command(*words(filled(command, {"s3://bucket/prefix": f"s3://bucket/prefix?{of_the_store}"}))[2:])
     assert f"the audit log holds: 2 entries, head 2:{head.digest}" in capsys.readouterr().out
 

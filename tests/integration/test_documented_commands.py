@@ -1,4 +1,4 @@
-"""Every command block of README and operations is run, block after block, by bash in one new installation.
+"""Every command block of README, operations and upgrading is run, block after block, by bash in one new installation.
 
 What kubectl and Compose run in a container of the platform is run here as well. Blocks that need servers of others are
 named in tests/documented.py, with the test that has them; what else needs a cluster or containers is checked by
@@ -30,6 +30,7 @@ from billing.local.embedded.binaries import postgres_directory
 from billing.local.process_list import free_port
 from tests.documented import (
     CONTAINERS,
+    INSTALL,
     OPERATIONS,
     PRODUCTION,
     PROJECT,
@@ -95,7 +96,7 @@ class Reader:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What operations.md asks to set, a terminal's PATH, and what PostgreSQL's own programs ask for."""
+        """What install.md asks to set, a terminal's PATH, and what PostgreSQL's own programs ask for."""
         programs = (Path(sys.prefix) / "bin", postgres_directory(Path("/nowhere"))[0])
         host, port = self.address.split(":")
         owner = urlsplit(self.owner_url)
@@ -125,8 +126,8 @@ class Reader:
         pq.write_table(pa.Table.from_pylist([{**RECORD, "time": time}]), self.folder / "requests.parquet")
 
     def administers(self) -> None:
-        """The roles and the database of operations.md, by its own statements."""
-        (statements,) = blocks(OPERATIONS, "sql")
+        """The roles and the database of install.md, by its own statements."""
+        (statements,) = blocks(INSTALL, "sql")
         text = statements.text.replace("'...'", f"'{WORD}'").replace("DATABASE suanpan ", "DATABASE suanpan_two ")
         text = text.replace("suanpan_app", "suanpan_app_two")
         self.filled["suanpan_app:"] = "suanpan_app_two:"
@@ -215,7 +216,7 @@ FIRST = (START, ".venv/bin/python manage.py apply", "TOKEN=")
 
 
 def in_order() -> list[Block]:
-    every = [block for page in (OPERATIONS, README, UPGRADING) for block in blocks(page) if block.is_run]
+    every = [block for page in (*OPERATIONS, README, UPGRADING) for block in blocks(page) if block.is_run]
     first = [block for start in FIRST for block in every if block.text.startswith(start)]
     return [*first, *(block for block in every if block not in first)]
 

@@ -28,7 +28,7 @@ from billing.usage.token_file import file_token_sums
 from metering.intervals import billing_month
 from metering.token_keys import token_key
 from tests import factories
-from tests.documented import OPERATIONS, filled, of_page, words
+from tests.documented import SCALE, filled, of_page, words
 from tests.factories import allocation_record, apply, ingest_capacity, ingest_sample, ingest_tokens, person, token_record
 from tests.factories.commands import Manage
 from tests.factories.months import NOVEMBER_OVER
@@ -326,7 +326,7 @@ def test_a_month_is_sealed_recounted_and_verified_in_an_object_store(
 ) -> None:
     seal = sealed(bucket)
     assert faults(seal) == []
-    for command in of_page(OPERATIONS, "python manage.py usage_seal --verify"):
+    for command in of_page(SCALE, "python manage.py usage_seal --verify"):
         call_command(*words(filled(command, {"s3://bucket/prefix": bucket} if "s3:" in command else {}))[2:])
     assert capsys.readouterr().out.endswith("0 lines differ from what was billed\n")
     endpoint = bucket.split("endpoint=")[1].split("&")[0]

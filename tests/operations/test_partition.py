@@ -29,7 +29,7 @@ SERVES_AGAIN_S = 30
 LIVENESS = {
     "tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", "tcp_user_timeout": "20000",
 }  # fmt: skip
-"""As docs/operations.md says: the server ends connections to a host that vanished, an answer under way or not."""
+"""As docs/operations/scale.md says: the server ends connections to a host that vanished, an answer under way or not."""
 STORED = "SELECT count(*), count(DISTINCT id), sum(input_tokens)::bigint FROM token_entry"
 CUT_OFF = """
 import django; django.setup()

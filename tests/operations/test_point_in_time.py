@@ -1,4 +1,4 @@
-"""pgBackRest, by the commands of docs/operations.md: a database comes back as it was at an instant, and proves itself.
+"""pgBackRest, by the commands of docs/operations/incidents.md: a database comes back as it was and proves itself.
 
 Debian's pgBackRest and PostgreSQL 15; the repository is encrypted.
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from billing.runtime.home import PROJECT
-from tests.documented import OPERATIONS, blocks, filled, of_page, words
+from tests.documented import INCIDENTS, blocks, filled, of_page, words
 from tests.factories.servers import until
 from tests.operations.peers import home_of, program, running_as
 from tests.operations.postgres import ACCOUNT, Server, installed
@@ -28,7 +28,7 @@ def configure(home: Path, server: Server) -> None:
     """That of the page, in folders of the test."""
     for name in ("repository", "logs", "spool", "lock"):
         (home / name).mkdir()
-    (of_the_page,) = blocks(OPERATIONS, "ini")
+    (of_the_page,) = blocks(INCIDENTS, "ini")
     data = {"/var/lib/postgresql/15/main": str(server.data)}
     own = {"/backups/pgbackrest": f"{home}/repository", "...": "hidden-word", **data}
     (home / "pgbackrest.conf").write_text(
@@ -53,12 +53,12 @@ def test_a_month_that_was_destroyed_is_back_as_it_was_the_moment_before() -> Non
     with home_of(ACCOUNT) as home:
         server = Server(installed()[15], home)
         configure(home, server)
-        (archiving,) = (block.text for block in blocks(OPERATIONS, "") if block.text.startswith("archive_mode"))
+        (archiving,) = (block.text for block in blocks(INCIDENTS, "") if block.text.startswith("archive_mode"))
         archiving = filled(archiving, {"'pgbackrest ": f"'{program('pgbackrest')} --config={home}/pgbackrest.conf "})
         settings = {name: value.strip("'") for name, value in (line.split(" = ") for line in archiving.splitlines())}
         settings["unix_socket_directories"] = str(home)
-        begin, back_up = of_page(OPERATIONS, "pgbackrest --stanza=suanpan stanza-create")
-        (restore,) = of_page(OPERATIONS, "pgbackrest --stanza=suanpan --delta")
+        begin, back_up = of_page(INCIDENTS, "pgbackrest --stanza=suanpan stanza-create")
+        (restore,) = of_page(INCIDENTS, "pgbackrest --stanza=suanpan --delta")
         server.create()
         server.start(**settings)
         try:

@@ -74,14 +74,14 @@ def test_every_section_is_of_an_alert() -> None:
 
 def test_every_sign_to_watch_has_its_metric_alert_and_panel() -> None:
     """Rows of "What to watch" in the documentation, the charts' rules and dashboards, and what is exported."""
-    page = (PROJECT / "docs/operations.md").read_text(encoding="utf-8")
-    table = page[page.index("### What to watch") : page.index("For operations:")]
+    page = (PROJECT / "docs/operations/incidents.md").read_text(encoding="utf-8")
+    table = page[page.index("## What to watch") : page.index("For operations:")]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
     rules = {alert["alert"]: alert["expr"] for chart in sorted(NAMES) for alert in alerts(chart)}
     shown = {name for chart in NAMES for panel in panels(chart) for name in METRIC.findall(panel["targets"][0]["expr"])}
     watched = []
     for sign, metric, alert, what_to_do in rows:
-        name, (address,) = metric.strip("`"), re.findall(r"\((alerts\.md#\w+)\)", alert)
+        name, (address,) = metric.strip("`"), re.findall(r"\(\.\./(alerts\.md#\w+)\)", alert)
         (title,) = re.findall(r"\[(Suanpan\w+)\]", alert)
         assert sign
         assert what_to_do

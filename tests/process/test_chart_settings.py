@@ -12,7 +12,7 @@ import yaml
 from django.http.request import split_domain_port, validate_host
 
 from tests.charts import CASES, CHARTS, PROJECT, containers, environment, helm, named, objects, of_kind, pod_templates
-from tests.documented import OPERATIONS, blocks
+from tests.documented import SCALE, blocks
 
 COMPOSE = yaml.safe_load((PROJECT / "docker/compose.yaml").read_text(encoding="utf-8"))
 SECRETS = {
@@ -231,7 +231,7 @@ def test_a_client_that_vanished_keeps_no_lock_in_the_database_of_compose_as_the_
     program, *options = COMPOSE["services"]["postgres"]["command"]
     assert (program, set(options[::2])) == ("postgres", {"-c"})
     assert dict(option.split("=") for option in options[1::2]) == LIVENESS
-    (asked,) = (block.text for block in blocks(OPERATIONS, "") if "tcp_user_timeout" in block.text)
+    (asked,) = (block.text for block in blocks(SCALE, "") if "tcp_user_timeout" in block.text)
     assert dict(line.split(" = ") for line in asked.splitlines() if line.startswith("tcp_")) == LIVENESS
 
 

@@ -28,6 +28,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 DOCKER = PROJECT / "docker"
 PAGES = [
     *(PROJECT / "docs" / name for name in ("operations.md", "production.md", "alerts.md")),
+    *sorted((PROJECT / "docs/operations").glob("*.md")),
     DOCKER / "README.md", PROJECT / "CONTRIBUTING.md",
 ]  # fmt: skip
 SECRETS = {"POSTGRES_PASSWORD", "BROKER_PASSWORD", "SECRET_KEY"}

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from tests.charts import PROJECT, helm
-from tests.documented import PRODUCTION, blocks, commands, words
+from tests.documented import OPERATIONS, PRODUCTION, blocks, commands, words
 
 PAGE = (PROJECT / "docs/production.md").read_text(encoding="utf-8")
-PAGES = [*sorted((PROJECT / "docs").glob("*.md")), PROJECT / "docker/README.md"]
+PAGES = [*sorted((PROJECT / "docs").glob("*.md")), *OPERATIONS, PROJECT / "docker/README.md"]
 CLUSTER_ONLY = ("--wait", "--timeout", "--reuse-values")
 AT_MOST = 5
 """Commands from an empty namespace to the first scraped metric."""
