@@ -20,9 +20,6 @@ OWN_SCHEMA = {"migrate", "makemigrations", "up", "demo", "check", "flush", "dbsh
 """Commands that bring or do not need the schema, or must see it before an upgrade changes it (`backup`); before any other,
 an embedded database is brought up to date."""
 
-MENDING = {"up", "demo"}
-"""Commands that start the services again if their keeper was killed."""
-
 NOBODY_READS = 141
 """Exit status that a shell reports of a program whose reader went away, as `head` does once it has its lines."""
 
@@ -56,13 +53,13 @@ def _run(argv: list[str]) -> int:
         if command in WITHOUT_SERVICES or "--help" in argv or "-h" in argv:
             return _execute(argv)
         with embedded_services() as services:
-            if services is None:
+            if services is not None:
+                services.keep_up()
+            if services is None or not services.has_database:
                 return _execute(argv)
             _set_up()
             from billing.local.schema import schema_bring, schema_lock
 
-            if command in MENDING:
-                services.keep_up()
             if command not in OWN_SCHEMA:
                 schema_bring()
             with schema_lock() if command == "migrate" else contextlib.nullcontext():
@@ -89,7 +86,7 @@ def embedded_services() -> Iterator[Services | None]:
             os.environ["DATABASE_OWNER_URL"] = services.database_owner_url
         if "broker" in need:
             os.environ["BROKER_URL"] = services.broker_url
-        yield services if "postgres" in need else None
+        yield services
 
 
 def _set_up() -> None:

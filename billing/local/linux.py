@@ -1,9 +1,11 @@
-"""Linux calls that Python does not offer: the signal on a parent's death, and capabilities."""
+"""Linux calls that Python does not offer: the signal on a parent's death, capabilities, and the processes of a session."""
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+import time
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_KEEPCAPS = 8
@@ -14,6 +16,7 @@ _SECBIT_NO_SETUID_FIXUP = 1 << 2
 _CAPABILITY_VERSION_3 = 0x20080522
 CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SETGID, CAP_SETUID, CAP_SETPCAP = 0, 1, 2, 6, 7, 8
 
+_KILLED_SECONDS = 5.0  # a process that survives this hangs in the kernel
 ON_LINUX = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -100,3 +103,13 @@ def session_members(session: int) -> list[int]:
         if int(its_session) == session and state not in "ZX":
             found.append(int(entry))
     return found
+
+
+def session_kill(session: int) -> None:
+    """Kill the processes of a session, its leader excepted, and those that they start meanwhile."""
+    deadline = time.monotonic() + _KILLED_SECONDS
+    while (members := session_members(session)) and time.monotonic() < deadline:
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)

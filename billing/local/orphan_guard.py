@@ -2,7 +2,7 @@
 
 `python -m billing.local.orphan_guard PARENT GRACE -- COMMAND ...`, as the leader of a session of its own. A worker or a web
 server forks processes that do not notice when their own parent is killed. They stay in the guard's session whichever
-process adopts them, and are found by it. When the command ends, the rest of the session is ended; when PARENT has ended,
+process adopts them, and are found by it. When the command ends, the rest of the session is killed; when PARENT has ended,
 the command is asked to stop and killed after GRACE seconds. Exits with the command's status, 128 + n for signal n.
 """
 
@@ -13,11 +13,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from billing.local.linux import adopt_orphans, die_with_parent, session_members
+from billing.local.linux import adopt_orphans, die_with_parent, session_kill
 
 _AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _LOOK_SECONDS = 1.0
-_LEFTOVER_SECONDS = 1.0
 _NOT_FOUND = 127
 
 
@@ -27,42 +26,32 @@ def main(arguments: Sequence[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     die_with_parent(int(parent), signal.SIGTERM)
     adopt_orphans()
+    guard = os.getpid()
     child = os.fork()
     if child == 0:
-        _become(command)
-    status = _watch(child, int(parent), float(grace))
-    _end_leftovers()
-    return status
-
-
-def _become(command: list[str]) -> None:
-    # the guard leads its session, so that the session's id is its pid
-    die_with_parent(os.getsid(0), signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
-    try:
-        os.execvp(command[0], command)  # noqa: S606 -- the caller's command, with no shell between
-    except OSError as error:
-        os.write(2, f"cannot run {command[0]}: {error.strerror}\n".encode())
-        os._exit(_NOT_FOUND)
-
-
-def _watch(child: int, parent: int, grace: float) -> int:
-    """Wait for the end of the child. A signal to stop is passed on; without a parent the child is killed after `grace`."""
+        die_with_parent(guard, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+        try:
+            os.execvp(command[0], command)  # noqa: S606 -- the caller's command, with no shell between
+        except OSError as error:
+            os.write(2, f"cannot run {command[0]}: {error.strerror}\n".encode())
+            os._exit(_NOT_FOUND)
     deadline = float("inf")
-    while (status := _reap(child)) is None:
-        number = signal.sigtimedwait(_AWAITED, _LOOK_SECONDS)
-        orphaned = os.getppid() != parent
+    while (status := _status(child)) is None:
+        received = signal.sigtimedwait(_AWAITED, _LOOK_SECONDS)
+        orphaned = os.getppid() != int(parent)
         if orphaned and deadline == float("inf"):
-            deadline = time.monotonic() + grace
+            deadline = time.monotonic() + float(grace)
             _signal(child, signal.SIGTERM)
-        elif number is not None and number.si_signo != signal.SIGCHLD and not orphaned:
+        elif received is not None and received.si_signo != signal.SIGCHLD and not orphaned:
             _signal(child, signal.SIGTERM)
         if time.monotonic() > deadline:
             _signal(child, signal.SIGKILL)
+    session_kill(guard)
     return status
 
 
-def _reap(child: int) -> int | None:
+def _status(child: int) -> int | None:
     """Collect the processes that ended; return the status of the child once it is among them."""
     status = None
     with contextlib.suppress(ChildProcessError):
@@ -71,19 +60,6 @@ def _reap(child: int) -> int | None:
                 code = os.waitstatus_to_exitcode(ended[1])
                 status = code if code >= 0 else 128 - code
     return status
-
-
-def _end_leftovers() -> None:
-    """End the processes that the command left behind: SIGTERM first, then SIGKILL."""
-    for pid in session_members(os.getsid(0)):
-        _signal(pid, signal.SIGTERM)
-    deadline = time.monotonic() + _LEFTOVER_SECONDS
-    while left := session_members(os.getsid(0)):
-        if time.monotonic() > deadline:
-            for pid in left:
-                _signal(pid, signal.SIGKILL)
-        time.sleep(0.02)
-        _reap(0)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

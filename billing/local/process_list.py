@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-import httpx
 from django.contrib.auth.models import User
 
-from billing.local.embedded.locks import acquire, open_lock
-from billing.local.embedded.ports import is_free
+from billing.local.embedded.layout import acquire, open_lock
+from billing.local.embedded.servers import is_free
 from billing.local.supervisor import Child
 from billing.runtime.atomic_file import atomic_file
 from billing.runtime.home import PROJECT, HomeError, explain, home_dir, make_home
@@ -116,10 +117,14 @@ def server_argv(port: int) -> list[str]:
 
 
 def _is_ready(port: int) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=2)
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=2).status_code == httpx.codes.OK
-    except httpx.TransportError:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
         return False
+    finally:
+        connection.close()
 
 
 def demonstration_accounts() -> tuple[tuple[str, str], tuple[str, str]]:

@@ -13,7 +13,7 @@ LEAST_SECRET: Final = 16
 LOST_ANY: Final = "put back its copy from a backup of the home"
 LOST: Final = {
     "django-secret-key": f"{LOST_ANY}, or delete it: with a new one all sign in again and set up second factors anew",
-    "valkey-password": "delete it: a new one is made",
+    "broker-password": "delete it: a new one is made",
 }
 """Advice for a secret that is empty or not text."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")

@@ -20,11 +20,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from billing.local.embedded.locks import acquire, open_lock
+from billing.local.embedded.layout import Layout, acquire, open_lock, read_state
+from billing.local.embedded.servers import BROKER, POSTGRES
 from billing.runtime.home import PROJECT
 
 CLIENT = Path(__file__).with_name("client.py")
-ANSWER_SECONDS = 30
+ANSWER_SECONDS = 120
 
 
 class Client:
@@ -114,18 +115,21 @@ def home(shared_home: Path) -> Iterator[Path]:
 
 
 def family(home: Path) -> list[psutil.Process]:
-    """The keeper of a home, its servers and all their processes."""
-    state = json.loads((home / "run" / "services.json").read_text())
-    keeper = psutil.Process(state["keeper"])
-    members = [keeper, *keeper.children(recursive=True)]
-    assert set(state["pids"].values()) <= {member.pid for member in members}
+    """The keepers of a home, their servers and all their processes."""
+    members = []
+    for name in (POSTGRES, BROKER):
+        if state := read_state(Layout(home).state(name)):
+            keeper = psutil.Process(state["keeper"])
+            members += [keeper, *keeper.children(recursive=True)]
+            assert state["pid"] in {member.pid for member in members}
+    assert members
     return members
 
 
 def member(home: Path, name: str) -> psutil.Process:
-    """`keeper`, or the main process of `postgres` or `broker`."""
-    state = json.loads((home / "run" / "services.json").read_text())
-    return psutil.Process(state["keeper"] if name == "keeper" else state["pids"][name])
+    """The main process of `postgres` or `broker`, or `keeper of` one."""
+    of, _, server = name.rpartition(" of ")
+    return psutil.Process(read_state(Layout(home).state(server))[of or "pid"])
 
 
 def kill_all(processes: Sequence[psutil.Process]) -> None:
@@ -155,6 +159,6 @@ def await_silence(home: Path) -> None:
     for lock in sorted((home / "run").glob("*.lock")):
         descriptor = open_lock(lock)
         try:
-            assert acquire(descriptor, fcntl.LOCK_EX, 20), f"something still holds {lock}"
+            assert acquire(descriptor, fcntl.LOCK_EX, 60), f"something still holds {lock}"
         finally:
             os.close(descriptor)

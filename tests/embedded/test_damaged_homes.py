@@ -10,7 +10,7 @@ import pytest
 from billing.local.embedded.binaries import postgres_directory
 from billing.local.embedded.errors import EmbeddedError
 from billing.local.embedded.layout import Layout
-from billing.local.embedded.ports import port_for
+from billing.local.embedded.servers import port_for
 from billing.local.process_list import PortTakenError, ServedError, account_put, serving_alone
 from billing.runtime.home import PROJECT, HomeError, secret
 
@@ -19,7 +19,7 @@ from billing.runtime.home import PROJECT, HomeError, secret
 @pytest.mark.parametrize(("name", "advice"), [
     ("django-secret-key", "delete it: with a new one all sign in again"),
     ("postgres-password", "put back its copy from a backup of the home"),
-    ("valkey-password", "delete it: a new one is made"),
+    ("broker-password", "delete it: a new one is made"),
 ])  # fmt: skip
 def test_a_secret_that_is_damaged_is_named_with_what_to_do(name: str, advice: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "secrets" / name
@@ -35,11 +35,13 @@ def test_a_version_that_is_damaged_is_named(tmp_path: Path) -> None:
         postgres_directory(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"postgres": "x"}', '{"postgres": 700000}', "\x00"])
-def test_ports_that_are_damaged_are_chosen_anew(content: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"[]", b"0", b"700000", b"9" * 5000, b"\x00\xff", "²".encode()])
+def test_a_port_that_is_damaged_is_chosen_anew(content: bytes, tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    layout.ports.write_text(content)
-    assert 1024 < port_for(layout, "postgres") < 65_536
+    layout.port("postgres").write_bytes(content)
+    port = port_for(layout, "postgres")
+    assert 20_000 <= port < 32_000
+    assert port_for(layout, "postgres") == port
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", '{"admin": 7}', "\x00\xff"])

@@ -35,7 +35,7 @@ class Running:
         self.load = threading.Thread(target=self._report)
 
     def set_up(self, **changed: Any) -> None:
-        self.await_ready(120)
+        self.await_ready(600)
         path = self.home.path / "set-up.yaml"
         path.write_text(yaml.safe_dump({**SET_UP, **changed}))
         self.home.run("apply", str(path))
@@ -81,8 +81,9 @@ class Running:
             assert time.monotonic() < deadline, "".join(self.lines[-40:])
             time.sleep(0.1)
 
-    def services(self) -> dict[str, Any]:
-        state: dict[str, Any] = json.loads((self.home.path / "home" / "run" / "services.json").read_text())
+    def server(self, name: str) -> dict[str, Any]:
+        """The pids of a server and of its keeper."""
+        state: dict[str, Any] = json.loads((self.home.path / "home" / "run" / f"{name}.json").read_text())
         return state
 
     def part(self, words: str) -> psutil.Process:
@@ -113,15 +114,16 @@ class Running:
 
 
 PROCESSES: dict[str, Callable[[Running], int]] = {
-    "postgres": lambda running: running.services()["pids"]["postgres"],
-    "broker": lambda running: running.services()["pids"]["broker"],
+    "postgres": lambda running: running.server("postgres")["pid"],
+    "broker": lambda running: running.server("broker")["pid"],
     "web": lambda running: running.part("billing.settings.serve").pid,
     "process of web": lambda running: running.process_of("billing.settings.serve").pid,
     "counter": lambda running: running.part("budget_counter --follow").pid,
     "worker": lambda running: running.part("worker --concurrency").pid,
     "process of the worker": lambda running: running.process_of("worker --concurrency").pid,
     "scheduler": lambda running: running.part(" beat ").pid,
-    "keeper": lambda running: running.services()["keeper"],
+    "keeper of postgres": lambda running: running.server("postgres")["keeper"],
+    "keeper of the broker": lambda running: running.server("broker")["keeper"],
 }
 
 

@@ -31,7 +31,7 @@ def test_the_broker_answers(services: None) -> None:
     with redis.Redis.from_url(os.environ["BROKER_URL"]) as broker:
         assert broker.ping()
 """
-SERVERS = ("log", "ports.json", "postgres", "run", "secrets")
+SERVERS = ("broker.port", "log", "postgres", "postgres.port", "run", "secrets")
 
 
 def run_pytest(*tests: object) -> str:

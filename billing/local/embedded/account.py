@@ -1,11 +1,12 @@
 """Account of a server. PostgreSQL refuses root, so root runs it under a lesser account."""
 
+import contextlib
 import os
 import pwd
 import signal
 import stat
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,39 +35,42 @@ class Account:
             os.chown(path, self.uid, self.gid)
 
     def launch(
-        self, argv: Sequence[str], *, log: Path, on_parent_death: signal.Signals, lock: int, stdin: int | None = None
+        self, argv: Sequence[str], *, log: Path, on_parent_death: signal.Signals, lock: int, text: str = ""
     ) -> subprocess.Popen[bytes]:
-        """Start a server that writes to `log` and holds `lock` as long as it or a descendant lives.
+        """Start a program that writes to `log` and holds `lock` as long as it or a descendant lives.
 
-        stdin: descriptor to read from, else nothing.
+        text: what it reads on stdin, less than the buffer of a pipe.
         """
-        with log.open("ab") as output:
-            try:
-                return subprocess.Popen(  # noqa: S603 -- a program found by us
-                    argv,
-                    stdin=subprocess.DEVNULL if stdin is None else stdin,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    cwd="/",
-                    env=_environment(),
-                    pass_fds=(lock,),
-                    start_new_session=True,
-                    preexec_fn=self._prepare(on_parent_death),
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                raise EmbeddedError(f"cannot run {argv[0]} as {self.name}: {error}") from error
-
-    def _prepare(self, on_parent_death: signal.Signals) -> Callable[[], None]:
         parent = os.getpid()
 
         def prepare() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the keeper blocks those that it waits for
             os.umask(0o077)
             if self.change:
                 linux.become(self.uid, self.gid, keep=self.keep)
             # after the change of user, which would drop the request
             linux.die_with_parent(parent, on_parent_death)
 
-        return prepare
+        read, write = os.pipe()
+        os.write(write, text.encode())
+        os.close(write)
+        try:
+            with log.open("ab") as output:
+                return subprocess.Popen(  # noqa: S603 -- a program found by us
+                    argv,
+                    stdin=read,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd="/",
+                    env=_environment(),
+                    pass_fds=(lock,),
+                    start_new_session=True,
+                    preexec_fn=prepare,
+                )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EmbeddedError(f"cannot run {argv[0]} as {self.name}: {error}") from error
+        finally:
+            os.close(read)
 
 
 def server_account(data: Path, programs: Sequence[Path]) -> Account:
@@ -78,7 +82,7 @@ def server_account(data: Path, programs: Sequence[Path]) -> Account:
     """
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), f"uid {os.geteuid()}", change=False)
-    account = _owner(data) or _lesser_account()
+    account = _lesser_account(data)
     permitted = linux.permitted_capabilities()
     if linux.ON_LINUX and not all(permitted & (1 << capability) for capability in _TO_CHANGE):
         raise EmbeddedError(
@@ -99,27 +103,17 @@ def server_account(data: Path, programs: Sequence[Path]) -> Account:
     )
 
 
-def _owner(data: Path) -> Account | None:
-    """Return the owner of the existing data, None if that is root."""
-    if not data.is_dir() or data.stat().st_uid == 0:
-        return None
-    uid = data.stat().st_uid
-    try:
-        entry = pwd.getpwuid(uid)
-    except KeyError:
+def _lesser_account(data: Path) -> Account:
+    """Return the owner of existing data, or the account for new ones."""
+    owner = data.stat().st_uid if data.is_dir() else 0
+    for wanted in (owner,) if owner else _LESSER_ACCOUNTS:
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwuid(wanted) if isinstance(wanted, int) else pwd.getpwnam(wanted)
+            return Account(entry.pw_uid, entry.pw_gid, entry.pw_name, change=True)
+    if owner:
         raise EmbeddedError(
-            f"{data} belongs to uid {uid}, which has no entry in /etc/passwd; give it to an account that has one"
-        ) from None
-    return Account(uid, entry.pw_gid, entry.pw_name, change=True)
-
-
-def _lesser_account() -> Account:
-    for name in _LESSER_ACCOUNTS:
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return Account(entry.pw_uid, entry.pw_gid, name, change=True)
+            f"{data} belongs to uid {owner}, which has no entry in /etc/passwd; give it to an account that has one"
+        )
     raise EmbeddedError(
         f"PostgreSQL must not run as root and this system has none of the accounts {', '.join(_LESSER_ACCOUNTS)}; "
         "add one of them or run as an ordinary user"

@@ -1,9 +1,10 @@
-"""Errors of embedded services that do not start, with the last log lines and the remedy."""
+"""Errors of embedded services that do not start: one line with the last lines of the log and the remedy."""
 
 from pathlib import Path
 
 from billing.runtime.home import HomeError
 
+_BYTES = 16_384
 _OTHER_DISK = "free some space or set SUANPAN_HOME to a directory on another disk"
 _ADVICE = (
     ("No space left on device", _OTHER_DISK),
@@ -16,6 +17,9 @@ _ADVICE = (
     ("Operation not permitted", "run as an ordinary user, or give this container its usual capabilities"),
     ("Permission denied", "run as the owner of the home or set SUANPAN_HOME to a directory of your own"),
     ("error while loading shared libraries", "install the requirements again; the wheel does not fit this system"),
+    ("No such file or directory", "a file of the home is gone: put back the home from a backup"),
+    ("could not locate a valid checkpoint", "the home is damaged: put it back from a backup"),
+    ("contains errors", "mend the file that is named"),
 )
 
 
@@ -32,26 +36,20 @@ def log_size(log: Path) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
-def log_since(log: Path, offset: int) -> str:
-    """Return the last 12 lines written to a log after `offset` bytes."""
+def log_since(log: Path, offset: int, *, lines: int = 4) -> list[str]:
+    """Return the last lines written to a log after `offset` bytes."""
     if not log.exists():
-        return ""
+        return []
     with log.open("rb") as file:
-        file.seek(max(offset, log_size(log) - 16_384))
-        return "\n".join(file.read().decode(errors="replace").splitlines()[-12:])
+        file.seek(max(offset, log_size(log) - _BYTES))
+        written = file.read().decode(errors="replace").splitlines()
+    return [line.strip() for line in written if line.strip()][-lines:]
 
 
 def start_failed(what: str, log: Path, offset: int) -> EmbeddedError:
     """Build the error for a program that ended before it was ready, with its output since `offset`."""
-    tail = log_since(log, offset)
-    if "Address already in use" in tail:
+    said = "; ".join(log_since(log, offset)) or "it wrote nothing"
+    if "Address already in use" in said:
         return PortTaken(f"{what}: the port is taken")
-    quoted = "\n".join(f"    {line}" for line in tail.splitlines()) or "    (it wrote nothing)"
-    return EmbeddedError(f"{what} did not start. Last lines of {log}:\n{quoted}\n  What to do: {_advice_for(tail)}")
-
-
-def _advice_for(text: str) -> str:
-    for complaint, advice in _ADVICE:
-        if complaint in text:
-            return advice
-    return "read the log above, or set DATABASE_URL and BROKER_URL to services of your own"
+    advice = next((remedy for complaint, remedy in _ADVICE if complaint in said), "read the log")
+    return EmbeddedError(f"{what} did not start: {said} ({log}). What to do: {advice}")
