@@ -74,14 +74,12 @@ class Explore(Endpoint):
         except NoSetupError as error:
             raise NotFound(str(error)) from error
         _check_days(request)
-        own = actor_of(request).teams()
-        teams = dict((Team.objects.filter(is_group=False) if own is None else own).values_list("code", "name"))
-        reader = Explorer(frozenset(teams), timezone.now(), setup.zone, teams)
+        reader, everybody = explorer_of(request)
         try:
             found = reader.explore(reader.asked(request.query_params), everything=True)
         except QueryError as error:
             raise ParseError(str(error)) from error
-        fresh = _fresh(found, reader, everybody=own is None)
+        fresh = freshness_of(found, reader, everybody=everybody)
         if fresh is None:
             return Response(_answer(found, reader, setup.currency))
         # with data missing, a comparison would show a drop that is none
@@ -96,7 +94,14 @@ def _check_days(request: Request) -> None:
         raise ParseError(f"{', '.join(ways)}: give one of range, month, or from and to")
 
 
-def _fresh(found: Explored, reader: Explorer, *, everybody: bool) -> Freshness | None:
+def explorer_of(request: Request) -> tuple[Explorer, bool]:
+    """Return the explorer for the teams of the client, and True if these are all.  Raises NoSetupError."""
+    own = actor_of(request).teams()
+    teams = dict((Team.objects.filter(is_group=False) if own is None else own).values_list("code", "name"))
+    return Explorer(frozenset(teams), timezone.now(), billing_setup().zone, teams), own is None
+
+
+def freshness_of(found: Explored, reader: Explorer, *, everybody: bool) -> Freshness | None:
     """Return the freshness of the open months, with usage in no figure; None if all are closed, which are complete."""
     window = open_window(found)
     if window is None:

@@ -5,6 +5,7 @@ from django.urls import include, path, re_path
 from billing.api import (
     budgets,
     commitments,
+    cost_metrics,
     credit_notes,
     events,
     explore,
@@ -48,6 +49,7 @@ urlpatterns = [
     ),
     path("usage/summary", summary.UsageSummary.as_view(), name="usage-summary"),
     path("explore", explore.Explore.as_view(), name="explore"),
+    path("metrics", cost_metrics.CostMetrics.as_view(), name="metrics"),
     path("inbox", inbox.Inbox.as_view(), name="inbox"),
     path("quarantine", quarantine.Quarantine.as_view(), name="quarantine"),
     path("quarantine/<int:pk>", quarantine.QuarantineEntry.as_view(), name="quarantine-entry"),

@@ -194,6 +194,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/budgets/reservations": ("POST", WRITE),
     "api/v1/^budgets/reservations/(?P<identity>[0-9a-f]{24})$": ("DELETE", WRITE),
     "api/v1/explore": ("GET", LIST),
+    "api/v1/metrics": ("GET", LIST),
     "api/v1/inbox": ("GET", LIST),
     "api/v1/usage/summary": ("GET", BAD_REQUEST),  # asked without days
     "api/v1/periods/<str:month>/journal": ("POST", WRITE),

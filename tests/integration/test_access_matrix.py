@@ -89,6 +89,7 @@ OPERATIONS: Final[dict[str, dict[str, Cells]]] = {
     "POST periods/<str:month>/journal": {"journal:acknowledge": WRONG},
     "GET focus/<str:month>": {"invoices:read": OF_ALL},
     "GET explore": {"invoices:read": SAME},
+    "GET metrics": {"invoices:read": SAME, "budgets:read": SAME},
     "GET inbox": {"invoices:read": SAME},
     "GET version": dict.fromkeys(SCOPES, SAME),
 }

@@ -57,6 +57,17 @@ def test_every_metric_of_the_platform_has_a_panel() -> None:
     assert shown == exported()["suanpan"]
 
 
+def test_the_panels_of_costs_read_every_metric_of_costs_and_no_other() -> None:
+    (text,) = named(objects("suanpan", "everything"), "ConfigMap", "suanpan-cost-dashboard")["data"].values()
+    dashboard = json.loads(text)
+    expressions = [panel["targets"][0]["expr"] for panel in dashboard["panels"]]
+    asked = [item["query"]["query"] for item in dashboard["templating"]["list"] if item["type"] == "query"]
+    known = named_in("billing/api/cost_metrics.py")
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(expressions)
+    assert {name for expression in expressions for name in METRIC.findall(expression)} == known
+    assert {name for query in asked for name in METRIC.findall(query)} == {"suanpan_spend"}
+
+
 @pytest.mark.parametrize("chart", sorted(NAMES))
 def test_every_alert_says_what_is_wrong_and_links_to_its_section(chart: str) -> None:
     sections = re.findall(r"(?m)^### (\w+)$", RUNBOOKS)
@@ -120,6 +131,12 @@ def test_monitors_scrape_what_serves_metrics() -> None:
         },
         "endpoints": [{"port": "http", "path": "/metrics", "interval": "30s"}],
     }
+    costs = named(objects("suanpan", "everything"), "ServiceMonitor", "suanpan-costs")
+    assert costs["spec"]["selector"] == monitor["spec"]["selector"]
+    assert costs["spec"]["endpoints"] == [{
+        "port": "http", "path": "/api/v1/metrics", "interval": "5m", "scrapeTimeout": "30s",
+        "authorization": {"credentials": {"name": "suanpan-costs", "key": "token"}},
+    }]  # fmt: skip
     agents = named(objects("suanpan-agent", "everything"), "PodMonitor", "suanpan-agents")
     assert agents["metadata"]["labels"]["release"] == "kube-prometheus"
     names = [{"key": "app.kubernetes.io/name", "operator": "In", "values": ["gpu-agent", "efficiency-agent"]}]
