@@ -29,6 +29,9 @@ class Channel(models.Model):
     `team`: only budgets of this team may name it. `digest_at`: everything but urgent alerts waits for that local time of
     day. Between `quiet_from` and `quiet_until` (local) only urgent alerts are sent. `language`: of its readers; empty
     for the language of the installation.
+
+    A channel with `events` is a webhook: it takes events of these kinds as signed JSON, and no message. `events`: the
+    instant of subscription by kind (RFC 3339); `secret`: the signing key as `whsec_` and Base64, never shown, never logged.
     """
 
     name = models.CharField(max_length=200, unique=True)
@@ -39,6 +42,8 @@ class Channel(models.Model):
     quiet_from = models.TimeField(null=True, blank=True)
     quiet_until = models.TimeField(null=True, blank=True)
     language = models.CharField(max_length=16, blank=True, db_default="")
+    secret = models.TextField(blank=True, db_default="")
+    events = models.JSONField(null=True)
 
     class Meta:
         ordering = ["name"]
@@ -54,6 +59,11 @@ class Channel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def event_names(self) -> str:
+        """Return the kinds of events that a webhook takes."""
+        return ", ".join(sorted(self.events or ()))
 
 
 class Budget(models.Model):
@@ -315,6 +325,36 @@ class Delivery(models.Model):
         constraints = [models.UniqueConstraint(fields=["alert", "channel"], name="one_delivery_per_alert_and_channel")]
         indexes = [
             models.Index(fields=["channel", "next_attempt_at"], condition=Q(status="pending"), name="delivery_pending")
+        ]
+
+
+class WebhookEvent(models.Model):
+    """One event for one webhook, which is pending until the webhook accepts it. An attempt sends the same id and `body`."""
+
+    class Kind(models.TextChoices):
+        CLOSED = "closed", "month closed"
+        ISSUED = "issued", "document issued"
+        BUDGET = "budget", "alert of a budget"
+        ANOMALY = "anomaly", "unusual day"
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="webhook_events")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    team = models.ForeignKey(Team, null=True, on_delete=models.CASCADE, related_name="+")
+    subject = models.CharField(max_length=200, help_text="what happened: number of a document, close, or cause of an alert")
+    identity = models.CharField(max_length=64, help_text="id that the receiver sees: the same at each attempt")
+    body = models.TextField(help_text="JSON that is sent and signed")
+    status = models.CharField(max_length=16, choices=Delivery.Status.choices, default=Delivery.Status.PENDING)
+    attempts = models.IntegerField(default=0)
+    next_attempt_at = models.DateTimeField()
+    last_error = models.CharField(max_length=300, blank=True)
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["channel", "kind", "subject"], name="one_webhook_event_per_cause"),
+        ]
+        indexes = [
+            models.Index(fields=["channel", "next_attempt_at"], condition=Q(status="pending"), name="webhook_event_pending")
         ]
 
 

@@ -26,8 +26,11 @@ def budgets_evaluate() -> int:
 
 @shared_task
 def alerts_deliver() -> int:
-    """Send due alerts; returns how many deliveries succeeded."""
-    return services.alerts_deliver(now=timezone.now()) if _is_set_up() else 0
+    """Send due alerts and the events of webhooks; returns how many deliveries succeeded."""
+    if not _is_set_up():
+        return 0
+    now = timezone.now()
+    return services.alerts_deliver(now=now) + services.webhooks_deliver(now=now)
 
 
 @shared_task

@@ -12,7 +12,7 @@ from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
 from kombu.exceptions import ChannelError, OperationalError
 
-from billing.budgets.models import Delivery
+from billing.budgets.models import Delivery, WebhookEvent
 from billing.explorer.models import ReportSchedule
 from billing.invoices.models import DocumentMail, Operation
 from billing.monitoring.models import Heartbeat
@@ -71,11 +71,12 @@ def backups() -> dict[str, datetime | None]:
 
 
 def deliveries_failed() -> dict[str, int]:
-    """Count the alerts, documents and reports that do not reach their recipients."""
+    """Count the alerts, documents, events of webhooks and reports that do not reach their recipients."""
     mails = Q(status=DocumentMail.Status.FAILED) | Q(status=DocumentMail.Status.PENDING, attempts__gte=GIVEN_UP)
     return {
         "alert": Delivery.objects.filter(status=Delivery.Status.PENDING, attempts__gte=GIVEN_UP).count(),
         "document": DocumentMail.objects.filter(mails).count(),
+        "webhook": WebhookEvent.objects.filter(status=Delivery.Status.PENDING, attempts__gte=GIVEN_UP).count(),
         "report": ReportSchedule.objects.filter(attempts__gte=GIVEN_UP).count(),
     }
 

@@ -23,11 +23,15 @@ MOST_TOKENS = 10**12
 
 
 def read_channel(entry: Entry, team: Team | None) -> ChannelWish:
-    """Read a channel: a name, an Apprise address, and the times of its alerts. Without `url` a stored one keeps its own."""
+    """Read a channel: a name, an Apprise address and the times of its alerts, or the events and secret of a webhook.
+
+    Without `url` or `secret` a stored one keeps its own.
+    """
     wish = ChannelWish(
         name=entry.text("name"), url=entry.text("url", default="", limit=LONGEST_URL), team=team,
         digest_at=_time(entry, "digest_at"), quiet_from=_time(entry, "quiet_from"), quiet_until=_time(entry, "quiet_until"),
         language=entry.choice("language", ("", *dict(settings.LANGUAGES)), ""),
+        secret=entry.text("secret", default=""), events=tuple(dict.fromkeys(entry.texts("events"))),
     )  # fmt: skip
     entry.finish()
     return wish
@@ -124,6 +128,7 @@ def _channel_declared(channel: Channel) -> dict[str, Any]:
     return {
         "name": channel.name, "team": channel.team and channel.team.code, "language": channel.language,
         **{name: value and value.isoformat("auto") for name, value in times.items()},
+        "events": sorted(channel.events) if channel.events else None,
     }  # fmt: skip
 
 

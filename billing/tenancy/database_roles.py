@@ -33,7 +33,7 @@ CHANGING = frozenset({
     "tenancy_namespaceownership", "tenancy_provisionedaccount", "tenancy_team", "tenancy_tokenaddress",
     "budgets_alert", "budgets_budget", "budgets_budget_channels", "budgets_budgetaction", "budgets_budgetstatus",
     "budgets_capoverride", "budgets_channel", "budgets_costanomaly", "budgets_counteddays", "budgets_dailyspend",
-    "budgets_dailyteamspend", "budgets_delivery", "budgets_mute", "budgets_planamount",
+    "budgets_dailyteamspend", "budgets_delivery", "budgets_mute", "budgets_planamount", "budgets_webhookevent",
     "monitoring_heartbeat", "explorer_cubecolumn", "explorer_monthcube", "explorer_reportschedule", "explorer_savedview",
     "inbox_digest", "inbox_monthfindings",
     "closing_blockedteam", "exports_focuspart", "exports_focusset", "invoices_billingcontact", "invoices_documentmail",

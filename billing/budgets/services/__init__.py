@@ -20,3 +20,4 @@ from billing.budgets.services.findings import feedback_put, findings_update
 from billing.budgets.services.outlook import days_store, forecast_is_missing, forecasts_update
 from billing.budgets.services.overrides import cap_override_approve, cap_override_ask, cap_override_end
 from billing.budgets.services.standings import standings_refresh
+from billing.budgets.services.webhooks import webhooks_deliver

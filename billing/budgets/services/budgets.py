@@ -11,14 +11,26 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.utils import timezone
 
-from billing.budgets.channels import is_address
-from billing.budgets.models import SCOPE_FIELDS, Budget, BudgetAction, Channel, Delivery, Mute, PlanAmount
+from billing.budgets.channels import is_address, is_webhook_address, signing_key
+from billing.budgets.models import (
+    SCOPE_FIELDS,
+    Budget,
+    BudgetAction,
+    Channel,
+    Delivery,
+    Mute,
+    PlanAmount,
+    WebhookEvent,
+)
 from billing.budgets.thresholds import Rung, cap_percent
+from billing.tenancy.access import team_and_below
 from billing.tenancy.audit import audit_record
 from billing.tenancy.models import Team
 from metering.messages import Message, UserError
 
+SECRETS = ("url", "secret")
 MOST_RECIPIENTS = 20
 MOST_PERCENT = 1000
 DEFAULT_THRESHOLDS = (50, 80, 100)
@@ -233,12 +245,14 @@ def _channel(team: Team, name: str) -> Channel:
         raise BudgetError(Message(
             "recipient %(name)s: is no channel that %(team)s may use, nor a mail address", name=repr(name), team=team.code
         ))
+    if channel.events:
+        raise BudgetError(Message("recipient %(name)s: is a webhook, which gets its events by itself", name=repr(name)))
     return channel
 
 
 @dataclass(frozen=True)
 class ChannelWish:
-    """Requested channel, complete; `url` is an Apprise address."""
+    """Requested channel, complete; `url` is an Apprise address, or with `events` the address and `secret` of a webhook."""
 
     name: str
     url: str
@@ -247,42 +261,82 @@ class ChannelWish:
     quiet_from: time | None = None
     quiet_until: time | None = None
     language: str = ""
+    secret: str = ""
+    events: tuple[str, ...] = ()
 
 
 def channel_put(*, wish: ChannelWish, actor: str) -> bool:
     """Store a channel; True if anything changed.  Raises BudgetError, which never repeats the address.
 
-    An empty `url` keeps the address of an existing channel, for editors who may not see it. Giving a channel to a team
-    removes it from the recipients of others.
+    An empty `url` or `secret` keeps that of an existing channel, for editors who may not see it. Giving a channel to a team
+    removes it from the recipients of others. A webhook gets what happens from its subscription on.
     """
-    stored_url = Channel.objects.filter(name=wish.name).exclude(url="").values_list("url", flat=True).first()
-    wish = replace(wish, url=wish.url or stored_url or "")
+    known = Channel.objects.filter(name=wish.name).exclude(url="").first()
+    wish = replace(wish, url=wish.url or (known.url if known else ""))
+    wish = replace(wish, secret=(wish.secret or (known.secret if known else "")) if wish.events else "")
     if "@" in wish.name or not wish.name:
         raise BudgetError(Message(
             "channel %(name)s: a name without @; mail addresses are recipients by themselves", name=repr(wish.name)
         ))
-    if not is_address(wish.url):
+    if wish.events:
+        _check_webhook(wish)
+    elif not is_address(wish.url):
         raise BudgetError(Message("channel %(name)s: its url is no address that Apprise knows", name=repr(wish.name)))
     if (wish.quiet_from is None) != (wish.quiet_until is None):
         raise BudgetError(Message("channel %(name)s: quiet_from and quiet_until go together", name=repr(wish.name)))
-    if wish.language not in ("", *(known := dict(settings.LANGUAGES))):
+    if wish.language not in ("", *(languages := dict(settings.LANGUAGES))):
         raise BudgetError(Message(
             "channel %(name)s: language %(language)s is none of %(names)s",
-            name=repr(wish.name), language=repr(wish.language), names=", ".join(known),
+            name=repr(wish.name), language=repr(wish.language), names=", ".join(languages),
         ))
     values = {name: value for name, value in vars(wish).items() if name != "name"}
+    since = (known.events or {}) if known else {}
+    values["events"] = {kind: since.get(kind, timezone.now().isoformat()) for kind in sorted(wish.events)} or None
     with transaction.atomic():
         stored = Channel.objects.filter(name=wish.name).first()
         if stored and all(getattr(stored, name) == value for name, value in values.items()):
             return False
         channel, _ = Channel.objects.update_or_create(name=wish.name, defaults=values)
-        shown = {name: str(value) for name, value in values.items() if name != "url" and value not in (None, "")}
-        if stored is not None and stored.url != wish.url:
-            shown["url"] = "(changed)"
+        shown = {name: str(value) for name, value in values.items() if name not in SECRETS and value not in (None, "")}
+        shown |= {} if stored is None else {
+            name: "(changed)" for name in SECRETS if getattr(stored, name) != getattr(wish, name)
+        }
+        if wish.events:
+            shown["events"] = ", ".join(sorted(wish.events))
+        waiting = channel.webhook_events.filter(status=Delivery.Status.PENDING)
+        waiting.exclude(kind__in=wish.events).delete()
+        if wish.team is not None:
+            waiting.exclude(team=None).exclude(team__in=team_and_below(wish.team.pk)).delete()
         audit_record(actor=actor, action="channel_put", subject=wish.name, detail=shown)
         if wish.team is not None:
             _leave_others(channel, wish.team, actor)
     return True
+
+
+def _check_webhook(wish: ChannelWish) -> None:
+    """Raise BudgetError unless the channel can be a webhook."""
+    kinds = WebhookEvent.Kind.values
+    if unknown := next((kind for kind in wish.events if kind not in kinds), None):
+        raise BudgetError(Message(
+            "channel %(name)s: event %(kind)s is none of %(names)s",
+            name=repr(wish.name), kind=repr(unknown), names=", ".join(kinds),
+        ))
+    if not is_webhook_address(wish.url):
+        raise BudgetError(Message(
+            "channel %(name)s: the url of a webhook must be like https://erp.example.com/hooks", name=repr(wish.name)
+        ))
+    if signing_key(wish.secret) is None:
+        raise BudgetError(Message(
+            "channel %(name)s: the secret of a webhook must be whsec_ and 24 to 64 bytes in Base64", name=repr(wish.name)
+        ))
+    if wish.digest_at or wish.quiet_from or wish.quiet_until:
+        raise BudgetError(Message(
+            "channel %(name)s: a webhook gets events at once, without digest_at or quiet hours", name=repr(wish.name)
+        ))
+    if Budget.objects.filter(channels__name=wish.name).exists():
+        raise BudgetError(Message(
+            "channel %(name)s: is a recipient of budgets; a webhook is none, give it a name of its own", name=repr(wish.name)
+        ))
 
 
 def _leave_others(channel: Channel, team: Team, actor: str) -> None:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
+from secrets import token_hex
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -16,9 +17,10 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 from django.template.loader import render_to_string
+from django.utils import timezone
 from django.utils.translation import gettext, override
 
-from billing.budgets.channels import ChannelError, send
+from billing.budgets.channels import ChannelError, event_text, post_event, send
 from billing.budgets.models import Alert, Channel, Delivery
 from billing.budgets.selectors import active_mutes
 from billing.runtime.apart import failure_text, log_failure
@@ -178,7 +180,13 @@ def message_of(alerts: list[Alert], setup: BillingSetup, language: str = "") -> 
 
 
 def channel_test(*, channel: Channel, actor: str) -> Channel:
-    """Send a test message, recognizable as one.  Raises ChannelError, which names no address."""
+    """Send a test message or event, recognizable as one.  Raises ChannelError, which names no address."""
+    if channel.events:
+        identity, now = f"evt_test_{token_hex(12)}", timezone.now()
+        body = event_text("test", identity, now, {"channel": channel.name, "actor": str(actor)})
+        post_event(channel, identity=identity, body=body, now=now)
+        audit_record(actor=actor, action="channel_test", subject=channel.name)
+        return channel
     with override(channel.language or settings.LANGUAGE_CODE):
         title = gettext("Suanpan: test message")
         text = gettext("%(actor)s sent this to see whether the channel %(name)s works. Nothing has to be done.")

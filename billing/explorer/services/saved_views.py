@@ -32,11 +32,11 @@ def views_seen(user: User) -> QuerySet[SavedView]:
 
 
 def channels_allowed(user: User) -> QuerySet[Channel]:
-    """Return the channels for reports of a person: of teams whose budgets the person may edit, or all."""
-    access = access_of(user)
+    """Return the channels for reports of a person, without webhooks: of teams whose budgets the person may edit, or all."""
+    access, messages = access_of(user), Channel.objects.filter(events=None)
     if access.may(Right.BUDGET):
-        return Channel.objects.all()
-    return Channel.objects.filter(team__in=access.teams(Right.BUDGET))
+        return messages
+    return messages.filter(team__in=access.teams(Right.BUDGET))
 
 
 def view_put(*, owner: User, name: str, query: str, actor: str, team: Team | None = None) -> SavedView:

@@ -4,11 +4,12 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext_lazy as _
 
-from billing.budgets.models import Channel
+from billing.budgets.models import Channel, Delivery, WebhookEvent
 from billing.budgets.services import ChannelWish, channel_put, channel_test
 from billing.portal.access import action_for, page_for
 from billing.portal.asked import chosen
@@ -26,10 +27,11 @@ def _time_of(name: str) -> Column:
 
 
 CHANNEL = [
-    Column("name"), Column("kind", of=lambda row: "address" if row.url else "mail"),
+    Column("name"), Column("kind", of=lambda row: "webhook" if row.events else "address" if row.url else "mail"),
     Column("team", of=lambda row: row.team.code if row.team else ""), Column("language"),
     *map(_time_of, ("digest_at", "quiet_from", "quiet_until")),
     Column("budgets", "count", lambda row: row.budgets.count()),
+    Column("events", of=lambda row: row.event_names),
 ]  # fmt: skip
 
 
@@ -45,9 +47,20 @@ class ChannelForm(PageForm):
 
     name = Line(label=_("Name"), max_length=200)
     url = Line(
-        label=_("Address (Apprise)"), max_length=LONGEST_URL, required=False,
+        label=_("Address (Apprise, or https:// of a webhook)"), max_length=LONGEST_URL, required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "off", "placeholder": "wecombot://KEY"}),
         help_text=_("a secret; empty keeps the one that is stored"),
+    )  # fmt: skip
+    events = forms.MultipleChoiceField(
+        label=_("Events, for a webhook"), required=False, widget=forms.CheckboxSelectMultiple,
+        choices=(("closed", _("month closed")), ("issued", _("document issued")), ("budget", _("alert of a budget")),
+                 ("anomaly", _("unusual day"))),
+        help_text=_("none: a channel for messages"),
+    )  # fmt: skip
+    secret = Line(
+        label=_("Secret of a webhook"), max_length=200, required=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off", "placeholder": "whsec_…"}),
+        help_text=_("whsec_ and 24 to 64 bytes in Base64; empty keeps the one that is stored"),
     )  # fmt: skip
     team = TeamChoice(
         Team.objects.order_by("-is_group", "code"), label=_("Only budgets of"), required=False, empty_label=_("All teams")
@@ -71,7 +84,7 @@ def channel_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
 @action_for(Right.OPERATE)
 def channel_store(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     def put(**wish: Any) -> object:
-        return channel_put(wish=ChannelWish(**wish), actor=actor_of(request))
+        return channel_put(wish=ChannelWish(**{**wish, "events": tuple(wish["events"])}), actor=actor_of(request))
 
     form = ChannelForm(request.POST, key="channel")
     return redirect("portal:channels") if form.done(put) else _page(request, setup, refused=form)
@@ -85,7 +98,10 @@ def channel_try(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRespo
 
 
 def _channels() -> Any:
-    return Channel.objects.select_related("team").prefetch_related("budgets").order_by("name")
+    waiting = WebhookEvent.objects.filter(channel=OuterRef("pk"), status=Delivery.Status.PENDING, attempts__gt=0)
+    newest = waiting.order_by("-attempts").values("last_error")[:1]
+    channels = Channel.objects.select_related("team").prefetch_related("budgets")
+    return channels.annotate(event_error=Subquery(newest)).order_by("name")
 
 
 def _page(
@@ -99,6 +115,8 @@ def _page(
     } if edited else {}  # fmt: skip
     if edited and edited.team:
         initial["team"] = edited.team.code
+    if edited:
+        initial["events"] = sorted(edited.events or ())
     context = {
         "nav": "budgets", "setup": setup, "channels": channels, "refused": refused, "sent": sent, "edited": edited,
         "form": ChannelForm(key="channel", initial=initial).or_refused(refused), "yaml": channels_text(channels),
