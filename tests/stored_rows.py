@@ -135,3 +135,12 @@ def everything_stored() -> str:
     return "\n".join(
         str(query(f"SELECT coalesce(string_agg(t::text, chr(10)), '') FROM \"{table}\" t")[0][0]) for table in tables
     )
+
+
+def ledger() -> list[tuple[Any, ...]]:
+    """Source, consumer, model, records, input, cached input and output tokens of all that is stored."""
+    counts = "sum(input_tokens), sum(cache_read_input_tokens), sum(output_tokens)"
+    rows = query(f"""SELECT source, consumer, model, count(*), {counts}
+                       FROM {token_events()} JOIN token_dimension ON token_dimension.id = dimension
+                      GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""")
+    return [(source, consumer, model, *map(int, numbers)) for source, consumer, model, *numbers in rows]

@@ -202,7 +202,7 @@ class LitellmEndpoint(GatewayEndpoint):
         responses={200: OpenApiResponse(INGEST_ANSWER, "durable")},
     )
     def post(self, request: Request) -> Response:
-        raws, source = _payloads(self.body(request, RECORD_BODIES)), self.source(request, "litellm")
+        raws, source = payloads(self.body(request, RECORD_BODIES)), self.source(request, "litellm")
         translated = translate(
             raws,
             partial(litellm.redacted, source=source, tags=source_tag_rules().get(source, ())),
@@ -254,7 +254,7 @@ def _lago_problem(error: str, details: dict[str, Any], **more: Any) -> HttpRespo
     return problem(status, status.phrase, error, **lago, **more)
 
 
-def _payloads(body: bytes) -> Raws:
+def payloads(body: bytes) -> Raws:
     """Return the records of a body, whose one record may also be printed over several lines."""
     text = body.strip()
     if text.startswith(b"{"):

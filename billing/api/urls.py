@@ -3,6 +3,7 @@
 from django.urls import include, path, re_path
 
 from billing.api import (
+    access_logs,
     budgets,
     commitments,
     cost_metrics,
@@ -35,6 +36,8 @@ urlpatterns = [
     path("usage/watermarks", usage.WatermarksEndpoint.as_view(), name="usage-watermarks"),
     path("usage/engine-counters", usage.EngineCountersEndpoint.as_view(), name="usage-engine-counters"),
     path("usage/litellm", events.LitellmEndpoint.as_view(), name="usage-litellm"),
+    path("usage/kong", access_logs.KongEndpoint.as_view(), name="usage-kong"),
+    path("usage/apisix", access_logs.ApisixEndpoint.as_view(), name="usage-apisix"),
     path("events", events.EventsEndpoint.as_view(), name="events"),
     path("events/batch", events.EventsBatchEndpoint.as_view(), name="events-batch"),
     path("budgets", budgets.Budgets.as_view(), name="budgets"),

@@ -182,6 +182,8 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/usage/efficiency": ("POST", WRITE),
     "api/v1/usage/watermarks": ("POST", WRITE),
     "api/v1/usage/litellm": ("POST", WRITE),
+    "api/v1/usage/kong": ("POST", WRITE),
+    "api/v1/usage/apisix": ("POST", WRITE),
     "api/v1/usage/engine-counters": ("POST", WRITE),
     "api/v1/events": ("POST", WRITE),
     "api/v1/events/batch": ("POST", WRITE),

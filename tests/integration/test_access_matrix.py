@@ -45,6 +45,8 @@ OPERATIONS: Final[dict[str, dict[str, Cells]]] = {
     "POST usage/watermarks": {"usage:write": WRONG},
     "POST usage/engine-counters": {"usage:write": TAKEN},
     "POST usage/litellm": {"usage:write": TAKEN},
+    "POST usage/kong": {"usage:write": TAKEN},
+    "POST usage/apisix": {"usage:write": TAKEN},
     "POST events": {"usage:write": WRONG},
     "POST events/batch": {"usage:write": WRONG},
     "GET budgets": {"budgets:read": SAME},

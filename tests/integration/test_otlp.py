@@ -17,9 +17,8 @@ from billing.usage.services import quarantine_replay
 from tests.factories import apply
 from tests.factories.api import problem, program
 from tests.factories.servers import served_web
-from tests.stored_rows import everything_stored, query, token_events
+from tests.stored_rows import everything_stored, ledger, query
 
-COUNTS = """sum(input_tokens), sum(cache_read_input_tokens), sum(output_tokens)"""
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "qwen3"}
 COUNTED = {**CHAT, "user.id": "u", "gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 2}
 SECRET = "a-secret-of-nobody"
@@ -43,17 +42,6 @@ def clock_of_the_calls() -> Any:
     """The calls are of November 2026: on a machine whose clock is behind they would lie in the future."""
     with override_settings(FUTURE_TOLERANCE_SECONDS=10**9):
         yield
-
-
-def ledger() -> list[tuple[Any, ...]]:
-    return [
-        (source, consumer, model, *map(int, counts))
-        for source, consumer, model, *counts in query(
-            f"""SELECT source, consumer, model, count(*), {COUNTS}
-                FROM {token_events()} JOIN token_dimension ON token_dimension.id = dimension
-                GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"""
-        )
-    ]
 
 
 EXPORTED = """

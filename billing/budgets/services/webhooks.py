@@ -50,7 +50,7 @@ def webhooks_deliver(*, now: datetime) -> int:
 
     A failing webhook delays no other.
     """
-    channels = list(Channel.objects.exclude(events=None).values_list("pk", flat=True))
+    channels = list(Channel.objects.exclude(events__isnull=True).values_list("pk", flat=True))
     return sum(each_apart(channels, lambda pk: _deliver_to(pk, now)))
 
 
@@ -69,7 +69,7 @@ def _deliver_to(channel_id: int, now: datetime) -> int:
 def _locked(channel_id: int) -> Channel | None:
     """Lock a webhook; None if another process serves it, or if it is none any more."""
     rows = Channel.objects.select_for_update(skip_locked=True, no_key=True, of=("self",)).select_related("team")
-    return rows.filter(pk=channel_id).exclude(events=None).first()
+    return rows.filter(pk=channel_id).exclude(events__isnull=True).first()
 
 
 def _store_events(channel: Channel, now: datetime) -> None:

@@ -33,7 +33,7 @@ def views_seen(user: User) -> QuerySet[SavedView]:
 
 def channels_allowed(user: User) -> QuerySet[Channel]:
     """Return the channels for reports of a person, without webhooks: of teams whose budgets the person may edit, or all."""
-    access, messages = access_of(user), Channel.objects.filter(events=None)
+    access, messages = access_of(user), Channel.objects.filter(events__isnull=True)
     if access.may(Right.BUDGET):
         return messages
     return messages.filter(team__in=access.teams(Right.BUDGET))
