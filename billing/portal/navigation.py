@@ -65,7 +65,7 @@ MENU: Final = (
         Entry("teams", _("Teams"), Right.READ),
         Entry("ownership", _("Ownership")),
         Entry("sources", _("Agents and sources"), Right.READ),
-        Entry("install_agent", _("Install an agent"), Right.MANAGE_PEOPLE),
+        Entry("install_agent", pgettext_lazy("menu", "Connect"), Right.MANAGE_PEOPLE),
         Entry("quarantine", _("Quarantine"), Right.READ),
         Entry("people", _("People and access"), Right.MANAGE_PEOPLE),
         Entry("own_tokens", _("My tokens")),

@@ -112,7 +112,7 @@ class Sources:
     @cached_property
     def gateways(self) -> list[Gateway]:
         """Return sources with a token of their own or with usage; sources of an agent are in `agents`."""
-        heard, used = last_reports(), _used_until(self.now)
+        heard, used = last_reports(), last_used_by(self.now)
         missing: dict[str, int] = defaultdict(int)
         for gaps in self.numbered:
             missing[gaps.source] += gaps.missing
@@ -170,7 +170,7 @@ def last_reports() -> dict[str, datetime | None]:
     return dict(tokens.order_by("source").values_list("source").annotate(Max("last_used_at")))
 
 
-def _used_until(now: datetime) -> dict[str, datetime]:
+def last_used_by(now: datetime) -> dict[str, datetime]:
     """Return the end of the last hour with usage of each source of tokens, within the month before `now`."""
     hours, earliest = hours_used(), now - LOOKED_BACK
     since = max(earliest, hours[1] - RECENT) if hours else earliest

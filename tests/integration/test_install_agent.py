@@ -1,6 +1,7 @@
-"""The page that installs agents: its commands are those that Helm and systemd take, and it says when a report has come."""
+"""The page Connect: its commands are those that Helm and systemd take, and it says when a report has come."""
 
 import html
+import json
 import re
 import shlex
 import subprocess
@@ -11,8 +12,10 @@ import yaml
 from django.test import Client
 from django.utils import timezone
 
+from billing.portal.installing import WAYS
 from billing.tenancy.models import ApiToken, AuditEntry
 from billing.usage.models import AgentWatermark
+from billing.usage.services import rollups_fold
 from metering.__main__ import parser
 from tests import factories
 from tests.charts import PROJECT, helm, named
@@ -80,6 +83,45 @@ def test_a_name_that_a_shell_or_helm_would_read_otherwise_makes_no_token(ada: Cl
     sent = {"kind": "cluster", "name": name, "image": "i", "days": "90"}
     assert ada.post("/sources/install/token/", sent).status_code == 409
     assert not ApiToken.objects.exists()
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_each_way_shows_its_configuration_with_a_placeholder_and_then_with_the_token(
+    ada: Client, settings: object, kind: str
+) -> None:
+    settings.PORTAL_URL = "https://billing.example.com/"  # type: ignore[attr-defined]
+    page = ada.get(f"/sources/install/?kind={kind}").content.decode()
+    (example,) = re.findall(r'(?s)<pre class="command"[^>]*>(.*?)</pre>', page)
+    assert "TOKEN" in example
+    assert "billing.example.com" in example
+    assert str(WAYS[kind].kept) in html.unescape(page)
+    text = command(ada, kind=kind, name="way-1")
+    token = ApiToken.objects.get(name="way-1")
+    assert token.prefix in text
+    assert "TOKEN" not in re.sub(r"[A-Z_]+_TOKEN|SUANPAN_TOKEN", "", text)
+    assert sorted(token.scopes) == sorted(WAYS[kind].scopes)
+    owner = token.owner.get_username() if token.owner else None
+    assert (token.source, owner) == (("", "ada") if WAYS[kind].reads else ("way-1", None))
+    if kind in ("kong", "apisix", "prometheus"):
+        assert yaml.safe_load(text)
+    if kind == "assistant":
+        assert json.loads(text)["mcpServers"]["suanpan"]["url"] == "https://billing.example.com/mcp"
+
+
+def test_the_configuration_of_kong_reports_and_the_page_says_until_when(ada: Client) -> None:
+    (plugin,) = yaml.safe_load(command(ada, kind="kong", name="kong-hq"))["plugins"]
+    config = plugin["config"]
+    entry = {
+        "request": {"id": "k-1"}, "response": {"status": 200}, "started_at": int(timezone.now().timestamp() * 1000) - 60_000,
+        "consumer": {"username": "nlp"}, "ai": {"proxy": {"meta": {"request_model": "m"}, "usage": {
+            "prompt_tokens": 30, "completion_tokens": 5, "total_tokens": 35}}},
+    }  # fmt: skip
+    path = config["http_endpoint"].partition("testserver")[2]
+    sent = Client().post(path, entry, content_type="application/json", headers=config["headers"])
+    assert (sent.status_code, sent.json()["accepted"]) == (200, 1)
+    rollups_fold()
+    page = ada.get(f"/sources/install/?token={ApiToken.objects.get(source='kong-hq').pk}").content.decode()
+    assert "Usage until" in page
 
 
 @pytest.mark.parametrize(("kind", "name", "units", "agent", "options"), [
