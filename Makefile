@@ -50,7 +50,7 @@ up: install     ## web, worker and scheduler without demonstration data
 check: lint    ## lint, types, layers, then unit, golden and property tests with few examples: below a minute
 	$(BIN)/python -m pytest --numprocesses logical $(DIVIDED) --hypothesis-profile check tests/property tests/golden tests/unit
 
-test: lint     ## everything: lint, types and layers, then every test with all examples
+test: lint     ## everything: lint, types and layers, then every test
 	@for suite in $(LEFT_OUT); do echo "make test: $${suite%%:*} is left out: this machine lacks $${suite#*:}" >&2; done
 	@[ -z "$(LEFT_OUT)" ] || [ "$$CI" != true ] || { echo "make test: CI leaves no suite out; install what is missing" >&2; exit 2; }
 	$(BIN)/python -m pytest $(WORKERS) $(if $(and $(BUILDAH),$(PEERS)),tests/images) $(if $(CHROMIUM),tests/browser) $(if $(PROMETHEUS),tests/prometheus) $(if $(NODE),tests/identity) $(if $(PEERS),tests/operations) $(SUITES)

@@ -1,6 +1,7 @@
 """How Hypothesis makes up examples: the same ones for everybody in `make test`, fresh ones in `make explore`.
 
-`make check` asks for the profile `check`: a tenth of the examples, while somebody waits. A slow example says nothing
+A test that costs seconds per example asks `examples` for a number of them. `make explore` tries all, `make test` two
+fifths, and `make check`, which asks for the profile `check`, a tenth, while somebody waits. A slow example says nothing
 about the code on a busy machine, so there is no deadline.
 """
 
@@ -14,8 +15,10 @@ ALL, A_TENTH = "suanpan", "check"
 
 
 def examples(number: int) -> int:
-    """How many examples a test gets that asks for `number` of them: all, or a tenth in `make check`."""
-    return max(1, number // 10) if settings.get_current_profile_name() == A_TENTH else number
+    """How many of `number` examples a test tries in this run; at least one."""
+    if settings.get_current_profile_name() == A_TENTH:
+        return max(1, number // 10)
+    return number if EXPLORES else max(1, number * 2 // 5)
 
 
 settings.register_profile(

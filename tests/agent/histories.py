@@ -13,7 +13,7 @@ from tests.agent.rig import Rig
 SHARED = ("shared-0", "shared-1")
 NODES_CLOCK = timedelta(seconds=2)
 """How far the clock of a node is off, at most."""
-HISTORIES = int(os.environ.get("SUANPAN_HISTORIES", "150"))
+HISTORIES = int(os.environ.get("SUANPAN_HISTORIES", "60"))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from metering.intervals import billing_month
+from tests import hypothesis_profile
 from tests.factories import SET_UP, allocation_record, ingest_sample, token_record
 
 OCTOBER, NOVEMBER = (billing_month(month, "Asia/Shanghai") for month in ("2026-10", "2026-11"))
@@ -101,6 +102,6 @@ def measured(record: dict[str, Any], mfu: str) -> None:
 
 def examples(number: int) -> settings:
     return settings(
-        max_examples=number, deadline=None,
+        max_examples=hypothesis_profile.examples(number), deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
     )  # fmt: skip

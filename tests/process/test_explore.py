@@ -24,7 +24,7 @@ def test_examples_are_the_same_in_each_run_unless_somebody_explores() -> None:
 
 def test_exploring_fails_and_shows_the_smallest_example(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_rare.py").write_text(RARE)
-    assert explore.run_pass([str(tmp_path)], 7, 60) == "failed"
+    assert explore.run_pass([str(tmp_path)], 7, 600) == "failed"
     assert "number=99000" in capfd.readouterr().out
 
 
