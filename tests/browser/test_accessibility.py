@@ -1,90 +1,17 @@
-"""Every page of the portal for people who see little, hear it read, or use no mouse: axe-core and the keyboard.
+"""Pages of the portal for people who use no mouse: the keyboard reaches everything and shows where it is."""
 
-axe-core comes with the package axe-playwright-python; it looks at each page on a desk and on a phone, light and dark.
-"""
-
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from billing.usage.models import QuarantinedRecord
-from tests.browser.axe import AXE, faults
 from tests.browser.polling import wait_until_all_there
-from tests.factories.browser import SIZES, STILL, WATCH, scenario, signed_in
+from tests.factories.browser import SIZES, scenario, signed_in
 from tests.full_scenario import Scenario
-from tests.site_walk import one_of_each
 
 __all__ = ["scenario"]
 pytestmark = pytest.mark.django_db(transaction=True)
-OF_COLOURS = ["color-contrast", "link-in-text-block"]
-"""The rules that another theme can break: the themes differ in nothing else."""
-
-
-def looked_at(page: Page, route: str, address: str) -> Iterator[str]:
-    answer = page.goto(address)
-    assert answer is not None
-    assert answer.status == 200, (address, answer.status)
-    wait_until_all_there(page)
-    shifts = page.evaluate("window.moved")
-    if sum(shift[0] for shift in shifts) >= STILL:
-        yield f"{route}: {shifts}"
-    page.evaluate(AXE)
-    for size, viewport in SIZES.items():
-        page.set_viewport_size(viewport)  # type: ignore[arg-type]
-        for theme, rules in (("light", ()), ("dark", OF_COLOURS)):
-            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-            yield from faults(page, f"{route} {size} {theme}", rules)
-        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        if wide > 0:
-            yield f"{route} {size}: runs {wide} pixels off the side"
-
-
-def test_axe_finds_nothing_serious_on_any_page(scenario: Scenario, browser: Browser, live_server: Any) -> None:
-    """Nor does a page move while it loads, nor does the console show an error. Of each role but finance what only it sees,
-    or sees with other buttons.
-    """
-    found: dict[str, list[str]] = {}
-    seen = one_of_each("finance", scenario)
-    for who in ("finance", *BUTTONS):
-        pages = seen if who in ("finance", "approver") else one_of_each(who, scenario)
-        window, errors = signed_in(browser, live_server.url, who), list[str]()
-        window.add_init_script(WATCH)
-        window.on("console", lambda said, errors=errors: errors.append(said.text) if said.type == "error" else None)
-        window.on("pageerror", lambda error, errors=errors: errors.append(str(error)))
-        found[who] = [
-            fault for route, address in pages.items()
-            if who == "finance" or route not in seen or route in BUTTONS[who]
-            for fault in looked_at(window, route, address)
-        ] + errors  # fmt: skip
-        window.context.close()
-        report(who, found[who])
-    assert not any(found.values()), found
-
-
-BUTTONS = {
-    "lead": {"budgets/<int:pk>/", "anomalies/", "disputes/<int:pk>/"},
-    "admin": {"quarantine/", "quarantine/<int:pk>/", "prices/", "budgets/channels/", "ownership/", "sources/"},
-    "approver": {"ownership/teams/", "prices/drafts/<int:pk>/"},
-}
-
-
-def report(who: str, found: list[str]) -> None:
-    """Kept where SUANPAN_SCREENSHOTS says."""
-    folder = os.environ.get("SUANPAN_SCREENSHOTS")
-    if folder:
-        (Path(folder) / f"axe-{who}.txt").write_text("\n".join(found))
-
-
-def test_axe_finds_nothing_serious_before_signing_in(browser: Browser, live_server: Any) -> None:
-    window = browser.new_context(base_url=live_server.url, bypass_csp=True).new_page()
-    window.add_init_script(WATCH)
-    found = [fault for address in ("/login/",) for fault in looked_at(window, address, address)]
-    window.context.close()
-    assert found == []
 
 
 def walked_by_keyboard(window: Page) -> None:

@@ -73,3 +73,14 @@ new PerformanceObserver((list) => list.getEntries().forEach((entry) => window.mo
   ...entry.sources.map((source) => source.node?.outerHTML?.slice(0, 90) ?? "?")])))
   .observe({ type: "layout-shift", buffered: true });"""
 """What Chromium saw move since the page began, as `window.moved`: how much, and the elements."""
+CUT_OFF = """() => [...document.querySelectorAll("select, .menu a, .tabs a, .button, button")]
+  .filter((one) => one.checkVisibility()).map((one) => {
+    const style = getComputedStyle(one), pen = document.createElement("canvas").getContext("2d");
+    const outside = one.getBoundingClientRect().right - innerWidth;
+    pen.font = `${style.fontStyle} ${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+    if (one.tagName !== "SELECT") return [one.innerText, Math.max(one.scrollWidth - one.clientWidth, outside)];
+    const room = one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - (one.multiple ? 4 : 16);
+    const longest = Math.max(...[...one.options].map((option) => pen.measureText(option.text).width));
+    return [`${one.name}: ${[...one.options].map((option) => option.text)}`, Math.max(longest - room, outside)];
+  }).filter(([, over]) => over > 1)"""
+"""What does not show as a whole, with the pixels that are missing; the arrow of a choice takes 16, the edges of a list 4."""

@@ -17,9 +17,10 @@ from billing.tenancy.tokens import api_token_create
 from billing.usage.models import QuarantinedRecord
 from tests.factories import token_record
 from tests.factories.servers import WebProcess, web_process
+from tests.hypothesis_profile import examples
 from tests.stored_rows import query, token_events
 
-THREADS, BODIES = 6, 3_000
+THREADS, BODIES = 6, examples(3_000)
 MOST_MEMORY = 400 * 1024 * 1024
 """What the two workers may grow by: their bounded bodies in flight, and what Python keeps for itself."""
 ENDPOINTS = (
@@ -128,7 +129,7 @@ class Attacker(threading.Thread):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_thousands_of_hostile_bodies_are_refused_and_nothing_breaks() -> None:
+def test_hostile_bodies_are_refused_and_nothing_breaks() -> None:
     _, token = api_token_create(name="attacker", scopes=["usage:write"], actor="tests")
     bombs()  # once, and before anybody attacks
     with web_process(workers=2) as web:
@@ -146,4 +147,4 @@ def test_thousands_of_hostile_bodies_are_refused_and_nothing_breaks() -> None:
     assert set(statuses) == {200, 400, 413, 415}
     assert sum(statuses.values()) == BODIES // THREADS * THREADS
     assert query(f"SELECT count(*) FROM {token_events()}") == [(0,)]
-    assert QuarantinedRecord.objects.count() > 100
+    assert QuarantinedRecord.objects.count() > BODIES // 30

@@ -1,6 +1,6 @@
 """Whatever people and programs call things, no page runs it, no file calculates it, and nobody else reads it.
 
-Every page that a link reaches is read by finance and by leads, and some of each kind by every role, in a company whose every
+Many pages of each kind are read by finance and by leads, and some of each by every role, in a company whose every
 name is an attack (`tests.full_scenario`).
 A page of the URL configuration that no link and no seed reaches fails the test, so that a new one is read too.
 """
@@ -39,8 +39,8 @@ def hostile(kind: str) -> str:
     return f"={kind}{ATTACK}"
 
 
-FULLY = ("finance", "lead", "other")
-"""Whose every link is followed; the others see what finance sees with other buttons, so some pages of each kind do."""
+FULLY, MANY = ("finance", "lead", "other"), 12
+"""Of whom so many pages of each kind are read; the others see what finance sees with other buttons, so a few of each do."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def scenario(for_all_tests: Path) -> Scenario:
 
 @pytest.fixture(scope="module")
 def walks(scenario: Scenario) -> dict[str, Walk]:
-    return {who: walk_as(who, scenario, most=None if who in FULLY else EACH) for who in [*PEOPLE, "other"]}
+    return {who: walk_as(who, scenario, most=MANY if who in FULLY else EACH) for who in [*PEOPLE, "other"]}
 
 
 def test_no_page_runs_what_somebody_called_something(walks: dict[str, Walk]) -> None:
