@@ -14,6 +14,7 @@ from billing.portal.input_names import NAMES
 from billing.rates import labels as rates
 from billing.rating import labels as rating
 from billing.tenancy import labels as tenancy
+from billing.tenancy.holdings import HOLDING
 from billing.usage import labels as usage
 
 MINUS: Final = "\N{MINUS SIGN}"
@@ -55,6 +56,7 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "forecast_method": budgets.FORECAST_METHOD,
     "action": budgets.ACTION,
     "audit": AUDIT,
+    "holding": HOLDING,
     "by": {
         "team": _("Team"), "namespace": _("Namespace"), "workload": _("Workload"), "queue": _("Queue"), "model": _("Model"),
         "consumer": _("Consumer"), "accelerator": _("Accelerator"), "site": _("Cluster"),

@@ -59,6 +59,7 @@ MENU: Final = (
     Section(pgettext_lazy("month", "Close"), (
         Entry("close", _("Can we close?"), Right.READ, of_month=True),
         Entry("audit", _("Audit"), Right.READ_AUDIT),
+        Entry("holdings", _("Who holds what"), Right.READ_AUDIT),
     )),
     Section(_("Metering and access"), (
         Entry("start", _("First steps"), Right.OPERATE),

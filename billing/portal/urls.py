@@ -147,6 +147,7 @@ urlpatterns = [
     path("sources/install/token/", install.install_token, name="install_token"),
     path("version/", installation.installation, name="installation"),
     path("people/", people.people, name="people"),
+    path("people/holdings/", trail.who_holds_what, name="holdings"),
     path("people/new/", people.account_new, name="account_new"),
     path("people/roles/", people.role_new, name="role_new"),
     path("people/roles/<int:pk>/end/", people.role_end, name="role_end"),

@@ -133,6 +133,18 @@ def team_and_below(team_id: int) -> QuerySet[Team]:
         return Team.objects.filter(pk__in=[team for _, team in cursor.fetchall()])
 
 
+def teams_below(roots: Iterable[int]) -> dict[int, tuple[str, ...]]:
+    """Return by team or group the codes of the invoiced teams that it stands for today; itself if it is no group."""
+    found: dict[int, list[str]] = {root: [] for root in roots}
+    teams = dict(Team.objects.filter(is_group=False).values_list("pk", "code"))
+    with connection.cursor() as cursor:
+        cursor.execute(BELOW, [list(found)])
+        for root, team in cursor.fetchall():
+            if team in teams:
+                found[root].append(teams[team])
+    return {root: tuple(sorted(codes)) for root, codes in found.items()}
+
+
 def teams_visible_to(user: AbstractBaseUser | AnonymousUser | Any) -> QuerySet[Team]:
     """Return the teams whose usage and documents a person may see."""
     return access_of(user).teams(Right.READ)

@@ -272,6 +272,9 @@ class AuditEntry(models.Model):
             models.Index(fields=["action", "at"], name="audit_backups", condition=models.Q(action__startswith="backup_")),
             models.Index(fields=["subject"], name="makers_of_tokens", condition=models.Q(action="api_token_create")),
             models.Index(fields=["subject"], name="earlier_mails", condition=models.Q(subject__startswith="auth_user ")),
+            models.Index(
+                fields=["subject"], name="writes_of_roles", condition=models.Q(subject__startswith="tenancy_membership ")
+            ),
         ]
 
 

@@ -162,6 +162,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "sources/install/token/": ("POST", only("admin", status=409)),  # an empty form
     "version/": ("GET", only("admin", status=200)),
     "people/": ("GET", only("admin", status=200)),
+    "people/holdings/": ("GET", {**STAFF, "admin": 403}),
     "people/new/": ("POST", only("admin", status=409)),  # an empty form
     "people/roles/": ("POST", only("admin", status=409)),  # an empty form
     "people/roles/<int:pk>/end/": ("POST", only("admin")),  # a role that is gone stays gone

@@ -31,7 +31,7 @@ FORMS = {
     "prices/workbench/tokens/report/", "prices/workbench/tokens/draft/",
     "prices/drafts/new/", "i18n/setlang/", "close/", "recovery/", "mails/", "mails/contacts/", "mails/send/",
     "commitments/drafts/", "budgets/new/", "budgets/channels/store/", "corrections/changes/new/",
-    "people/", "people/new/", "people/roles/", "people/tokens/",
+    "people/", "people/holdings/", "people/new/", "people/roles/", "people/tokens/",
     "ownership/claim/", "ownership/apply/", "prices/policies/apply/", "ownership/teams/", "ownership/teams/mode/",
     "sources/install/", "sources/install/token/", "version/", "quarantine/cause/", "tokens/", "tokens/new/",
 }

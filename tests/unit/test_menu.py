@@ -29,7 +29,7 @@ def test_a_lead_has_six_entries_at_hand_and_the_other_pages_of_a_team_under_more
         (Role.FINANCE, {"start", *MANAGED}),
         (Role.APPROVER, {"start", *MANAGED}),
         (Role.AUDITOR, {"start", *MANAGED}),
-        (Role.ADMIN, {"audit"}),
+        (Role.ADMIN, {"audit", "holdings"}),
     ],
 )
 def test_who_sees_every_team_has_every_page_but_those_of_rights_not_held(role: str, left_out: set[str]) -> None:
@@ -37,7 +37,7 @@ def test_who_sees_every_team_has_every_page_but_those_of_rights_not_held(role: s
 
     every = [entry.page for section in MENU for entry in section.entries]
     assert shown == {False: [page for page in every if page not in left_out], True: []}
-    assert len(every) == 27
+    assert len(every) == 28
 
 
 def test_no_section_of_the_menu_is_a_title_without_entries() -> None:

@@ -1,5 +1,6 @@
-"""Search of documents, and the audit log of changes with their actors and reasons."""
+"""Search of documents, the audit log of changes with their actors and reasons, and the rights that people hold."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -13,9 +14,10 @@ from billing.portal.document_search import SHOWN, documents_matching
 from billing.portal.htmx import HtmxRequest
 from billing.portal.navigation import menu_of
 from billing.portal.quick_search import FEWEST, everything_matching
-from billing.portal.tables import Column, Table, columns, download
+from billing.portal.tables import Cell, Column, Table, columns, download
 from billing.tenancy.access import Right, access_of, teams_visible_to
-from billing.tenancy.models import AuditEntry, BillingSetup
+from billing.tenancy.holdings import Holding, holdings
+from billing.tenancy.models import AuditEntry, BillingSetup, Membership
 
 IN_A_FILE = 20_000
 DOCUMENT = [
@@ -32,6 +34,30 @@ ENTRY = [
     Column("id", "count"), *columns("at", "actor", "action", "subject"), Column("why", of=why_of),
     Column("changes", of=_changes),
 ]  # fmt: skip
+
+
+def _of_person(name: str) -> Callable[[Holding], Cell]:
+    return lambda held: getattr(held.person, name) if held.person else None
+
+
+def _of_token(name: str) -> Callable[[Holding], Cell]:
+    return lambda held: getattr(held.token, name) if held.token else None
+
+
+HELD = [
+    Column("user_name", of=_of_person("username")),
+    Column("full_name", of=lambda held: held.person.get_full_name() if held.person else ""),
+    Column("email", of=_of_person("email")),
+    Column("is_active", of=lambda held: str(held.person.is_active).lower() if held.person else ""),
+    Column("last_login", of=_of_person("last_login")),
+    Column("holds", of="kind"), Column("name"), Column("team", of=lambda held: held.team.code if held.team else ""),
+    Column("teams", of=lambda held: ", ".join(held.teams)),
+    Column("scopes", of=lambda held: ", ".join(held.token.scopes) if held.token else ""),
+    Column("source", of=_of_token("source")), Column("origin"),
+    Column("since", of=lambda held: held.since or "unknown"),
+    Column("expires_at", of=_of_token("expires_at")), Column("last_used_at", of=_of_token("last_used_at")),
+]  # fmt: skip
+"""Columns of the file of rights that people hold; `since` is "unknown" where no entry has it."""
 
 
 @page
@@ -72,3 +98,16 @@ def audit(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
     ]
     context = {"nav": "audit", "setup": setup, "asked": asked, "page": pages, "rows": rows, "kinds": kinds()}
     return render(request, "portal/audit.html", context, status=400 if asked.wrong else 200)
+
+
+@page_for(Right.READ_AUDIT)
+def who_holds_what(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
+    """List for every person the account, roles and tokens, for which teams, and since when."""
+    found = holdings()
+    if (file := download(request, {"holdings": lambda: Table.of("holdings", found, HELD)})) is not None:
+        return file
+    context = {
+        "nav": "holdings", "setup": setup, "page": page_shown(request, found), "provider": Membership.Origin.PROVIDER,
+        "now": timezone.now(),
+    }  # fmt: skip
+    return render(request, "portal/holdings.html", context)
