@@ -21,7 +21,7 @@ from billing.rating.team_isolation import TeamRatingError
 from billing.rating.walk import RatedUsage, Slice, listed_usage, rated_usage
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import last_close_seq
-from metering.intervals import billing_month
+from metering.intervals import MICROSECOND, billing_month
 from pricing.commitments import KIND as COMMITMENT
 from pricing.money import EXACT
 from pricing.rating import DIVISOR, GpuUsage
@@ -43,12 +43,25 @@ class Encumbrance:
 
         Jobs of teams without commitments count at the current price. Those of teams with commitments count at the prices of
         their time: zero for bought hours, if the scope includes these used or not; their price in a budget of a cluster or
-        namespace, which includes no unused hours.  Raises TeamRatingError.
+        namespace, which includes no unused hours. Jobs of a team that changes its group count for the groups of their
+        time, those of teams with commitments for the groups at the end of the period.  Raises TeamRatingError.
         """
-        total = sum((job.cost_in(period.window) for job in covered(self._at_list, scope)), Fraction(0))
+        total = sum(
+            (
+                job.cost_in(piece)
+                for job in covered(self._at_list, scope)
+                for time in scope.times_of(job.team) or (period.window,)
+                if (piece := time.overlap(period.window)) is not None
+            ),
+            Fraction(0),
+        )
         if not self._buying:
             return total
-        lines = [line for month in period.months for line in covered(self._lines_of(month), scope)]
+        last = period.window.end - MICROSECOND
+        lines = [
+            line for month in period.months for line in covered(self._lines_of(month), scope)
+            if scope.counts_at(line.team, last)
+        ]  # fmt: skip
         if problems := {team: self._faults[team] for team in self._faults.keys() & scope.teams}:
             raise TeamRatingError(problems)
         return sum((line.amount for line in lines), total)

@@ -139,7 +139,7 @@ def _of_budget(scope: Scope, window: Interval, spent: Decimal, now: datetime) ->
     patterns = {f"budget__{name}": getattr(scope, name) for name in SCOPE_FIELDS}
     lately = {"forecast_at__gt": now - FORECAST_LATE, "as_of__gt": now - FORECAST_LATE, "silent_since": None}
     made = BudgetStatus.objects.filter(start=window.start, end=window.end, **lately, **patterns)
-    tree, groups = team_tree(), set(Team.objects.filter(is_group=True).values_list("code", flat=True))
+    tree, groups = team_tree(now), set(Team.objects.filter(is_group=True).values_list("code", flat=True))
     for standing in made.select_related("budget__team").order_by("-forecast_at", "pk"):
         if scope_of(standing.budget, tree).teams - groups == scope.teams:
             # a forecast below what is spent by now is outdated, whatever its time

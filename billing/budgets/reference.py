@@ -78,12 +78,12 @@ def reference_read(now: datetime) -> Reference | None:
         return None
     budgets = counters_read(now)
     until = min((line.end for line in budgets), default=None)
-    return Reference(now, setup.currency, budgets, consumer_book(), rate_card(), team_tree(), until)
+    return Reference(now, setup.currency, budgets, consumer_book(), rate_card(), team_tree(now), until)
 
 
 def counters_read(now: datetime) -> list[BudgetLine]:
     """Read the budgets in force now, with their counters and raised caps."""
-    tree, raises = team_tree(), cap_raises(now)
+    tree, raises = team_tree(now), cap_raises(now)
     standings = list(
         BudgetStatus.objects.filter(start__lte=now, end__gt=now)
         .filter(Q(budget__valid_from=None) | Q(budget__valid_from__lte=now))

@@ -32,9 +32,26 @@ class Spending(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scope(UsageScope):
-    """Teams that spend, and patterns of what they spend on."""
+    """Teams that spend, and patterns of what they spend on.
+
+    earlier: teams that were below the group before the window alone: their late usage of that time counts.
+    partly: for a team that moves, the times at which it is below the group; lines of such teams state their time.
+    """
 
     teams: frozenset[str]
+    earlier: frozenset[str] = frozenset()
+    partly: tuple[tuple[str, tuple[Interval, ...]], ...] = ()
+
+    def times_of(self, team: str) -> tuple[Interval, ...] | None:
+        """Return the times at which a team that moves belongs to the scope; None for a team that does not move."""
+        return next((times for code, times in self.partly if code == team), None)
+
+    def counts_at(self, team: str, instant: datetime | None) -> bool:
+        """Return True if spending of a team counts at the instant of its use (None: the team does not move)."""
+        times = self.times_of(team)
+        if times is None or instant is None:
+            return team in self.teams
+        return any(time.contains(instant) for time in times)
 
     @property
     def is_everything(self) -> bool:

@@ -5,28 +5,21 @@ from datetime import datetime
 from decimal import Decimal
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Q, QuerySet, Sum
 
 from billing.approvals.models import Proposal
+from billing.budgets.group_times import GroupTimes
 from billing.budgets.models import Budget, BudgetStatus, CapOverride, Mute
 from billing.budgets.scope import BudgetPeriod, Scope, period_at
 from billing.budgets.thresholds import DEFAULT_LADDER, Rung
 from billing.invoices.models import BillingPeriod
-from billing.tenancy.access import BELOW
 from billing.tenancy.models import Team
 from metering.intervals import MICROSECOND
 
 
-def team_tree() -> dict[str, frozenset[str]]:
-    """Return for every team and group its own code with those of all teams below it."""
-    codes = dict(Team.objects.values_list("id", "code"))
-    tree: dict[str, set[str]] = {code: set() for code in codes.values()}
-    with connection.cursor() as cursor:
-        cursor.execute(BELOW, [list(codes)])
-        for root, team in cursor.fetchall():
-            tree[codes[root]].add(codes[team])
-    return {code: frozenset(below) for code, below in tree.items()}
+def team_tree(now: datetime) -> dict[str, frozenset[str]]:
+    """Return for every team and group its own code with those of all teams below it now."""
+    return GroupTimes.read().below_at(now)
 
 
 def scope_of(budget: Budget, tree: Mapping[str, frozenset[str]]) -> Scope:

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 from django.db.models import Q
 
+from billing.budgets.group_times import Moves, lines_by_time
 from billing.budgets.scope import Scope, Spending
 from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine
-from billing.invoices.selectors import unbuilt_drafts
+from billing.invoices.selectors import known_before, unbuilt_drafts
 from billing.rates.selectors import rate_card
 from billing.rating.gathering import is_gathered, used_in_close
 from billing.rating.grains import Grain
@@ -44,13 +45,17 @@ OfTeam = TypeVar("OfTeam", bound=Spending)
 PLANNED_END = "suanpan.io/planned-end"
 """Label of a job with the instant at which it plans to end, RFC 3339."""
 NOTHING = Decimal(0)
+NO_MOVES: Moves = {}
 What = tuple[str, str, str, str, str, str, str]
 """Kind, team, cluster, namespace, consumer, accelerator and SKU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """An amount with what it was spent on; `part` numbers the day or window."""
+    """An amount with what it was spent on; `part` numbers the day or window.
+
+    since: of a team that changes its group, the instant from which this part of the line was used.
+    """
 
     team: str
     kind: str
@@ -62,6 +67,7 @@ class Spent:
     amount: Fraction
     part: int = 0
     correction: bool = False
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +79,36 @@ class MonthLines:
     unrated: frozenset[str] = frozenset()
 
 
-def month_lines(month: str, zone: str) -> MonthLines:
-    """Return every line that is or would be invoiced for the month; the platform's own use is nobody's spending."""
+def month_lines(month: str, zone: str, moves: Moves = NO_MOVES) -> MonthLines:
+    """Return every line that is or would be invoiced for the month; the platform's own use is nobody's spending.
+
+    moves: lines of these teams are split at the instants at which they change their group.
+    """
     period = BillingPeriod.objects.filter(month=month).first()
     if period is not None and period.status == BillingPeriod.Status.CLOSED:
-        return MonthLines(_invoiced(period), preview=False)
-    window = period.window if period else billing_month(month, zone)
-    zone, close_seq = (period.zone, period.close_seq) if period else (zone, None)
-    assessment = rated_now(month=month, window=window, zone=zone, close_seq=close_seq)
+        return MonthLines(_invoiced(period, moves), preview=False)
+    if period is None:
+        window = billing_month(month, zone)
+        period = BillingPeriod(month=month, start=window.start, end=window.end, zone=zone)
+    assessment = rated_now(month=month, window=period.window, zone=period.zone, close_seq=period.close_seq)
     charges = [charge for charge in assessment.charges if not charge.key.platform]
     amounts = {line.charge.key: Fraction(line.amount) for line in invoice_lines(charges)}
-    as_of = last_close_seq() + 1 if close_seq is None else close_seq
-    lines = _by_consumer(amounts, window, zone, as_of)
-    return MonthLines(lines, preview=True, unrated=frozenset(assessment.faults))
+    return MonthLines(_by_time(amounts, period, moves), preview=True, unrated=frozenset(assessment.faults))
 
 
-def _by_consumer(amounts: Mapping[LineKey, Fraction], own: Interval, zone: str, as_of: int) -> list[Spent]:
+def _by_time(amounts: Mapping[LineKey, Fraction], period: BillingPeriod, moves: Moves) -> list[Spent]:
+    """Return the spending on lines by consumer; lines of teams that change their group are split by time before."""
+    staying = {key: amount for key, amount in amounts.items() if key.team not in moves}
+    found = _by_consumer(staying, period)
+    for part in lines_by_time({key: amounts[key] for key in amounts.keys() - staying.keys()}, period, moves):
+        found += [replace(item, since=part.since) for item in _by_consumer({part.key: part.amount}, period)]
+    return found
+
+
+def _by_consumer(amounts: Mapping[LineKey, Fraction], period: BillingPeriod) -> list[Spent]:
     """Return the spending on lines; a gathered line is split into the spending of each consumer."""
     gathered = [key for key in amounts if is_gathered(key)]
-    used = used_in_close(gathered, own, zone, as_of) if gathered else {}
+    used = used_in_close(gathered, period.window, period.zone, known_before(period)) if gathered else {}
     found: list[Spent] = []
     for key, amount in amounts.items():
         # a line whose tokens are not found stays whole: its amount must not get lost
@@ -101,20 +118,20 @@ def _by_consumer(amounts: Mapping[LineKey, Fraction], own: Interval, zone: str, 
     return found
 
 
-def _invoiced(period: BillingPeriod) -> list[Spent]:
+def _invoiced(period: BillingPeriod, moves: Moves) -> list[Spent]:
     """Return the invoiced lines of a period, voided drafts without a successor included: the money is spent all the same."""
     kept = ~Q(invoice__status=Invoice.Status.VOID) | Q(invoice__in=[draft.pk for draft in unbuilt_drafts(period)])
     stored = InvoiceLine.objects.filter(kept, invoice__period=period)
-    gathered = Q(kind="tokens", consumer="")
-    rows = stored.exclude(gathered).values_list(
+    with_keys = Q(kind="tokens", consumer="") | Q(invoice__team__code__in=list(moves))
+    rows = stored.exclude(with_keys).values_list(
         "invoice__team__code", "kind", "cluster", "namespace", "consumer", "accelerator", "sku", "amount",
         "correction",
     )  # fmt: skip
     found = [Spent(*row[:7], Fraction(row[7]), correction=row[8]) for row in rows.iterator()]
     amounts: dict[LineKey, Fraction] = defaultdict(Fraction)
-    for row in stored.filter(gathered).select_related("invoice__team"):
+    for row in stored.filter(with_keys).select_related("invoice__team"):
         amounts[LineKey.of(row, team=row.invoice.team.code, platform=False)] += Fraction(row.amount)
-    return found + (_by_consumer(amounts, period.window, period.zone, period.close_number) if amounts else [])
+    return found + _by_time(amounts, period, moves)
 
 
 def spent_on(key: LineKey, amount: Fraction) -> Spent:

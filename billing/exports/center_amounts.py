@@ -18,7 +18,7 @@ from billing.invoices.issued import Issued
 from billing.invoices.models import BillingPeriod, Invoice, InvoiceLine, NoteLine
 from billing.invoices.selectors import document_of
 from billing.rating.grains import Place
-from billing.tenancy.cost_centers import CostCenters
+from billing.tenancy.cost_centers import CostCenters, DatedTexts
 from metering.intervals import Interval
 from metering.messages import Message
 from pricing.money import split_amount
@@ -79,19 +79,25 @@ def _lines(
     return [(row, usage[close].get(key, {})) for row, close, key in lines]
 
 
+def usage_weights(places: Mapping[Place, Decimal], month: Interval, dated: DatedTexts) -> dict[str, Fraction]:
+    """Sum the usage of a line by the text of its time, in order of time; an hour of a change is cut by time."""
+    weights: dict[str, Fraction] = {value: Fraction(0) for _, value in dated.pieces(month)}
+    for place, quantity in places.items() if len(weights) > 1 else ():
+        start = max(place.start or month.start, month.start)
+        span = Interval(start, min(place.until or start + HOUR, month.end))
+        for piece, value in dated.pieces(span):
+            # late usage may credit commitment hours: negative quantities would move amounts between cost centres
+            weights[value] += abs(Fraction(quantity)) * Fraction(piece.microseconds, span.microseconds)
+    return weights
+
+
 def _split(
     document: Issued, row: InvoiceLine | NoteLine, places: Mapping[Place, Decimal], month: Interval, centers: CostCenters
 ) -> list[tuple[str, Decimal]]:
     """Split the amount of a line by cost centre, in order of time; credited hours weigh by their absolute value."""
-    weights: dict[str, Fraction] = {value: Fraction(0) for _, value in centers.pieces(month)}
+    weights = usage_weights(places, month, centers)
     if len(weights) == 1:
         return [(value, row.amount) for value in weights]
-    for place, quantity in places.items():
-        start = max(place.start or month.start, month.start)
-        span = Interval(start, min(place.until or start + HOUR, month.end))
-        for piece, value in centers.pieces(span):
-            # late usage may credit commitment hours: negative quantities would move amounts between cost centres
-            weights[value] += abs(Fraction(quantity)) * Fraction(piece.microseconds, span.microseconds)
     if not any(weights.values()):
         raise JournalError(Message(
             "line %(position)s of %(number)s no longer follows from its usage; run `manage.py period_verify %(month)s`",

@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
 from glob import escape
+from typing import Any
 
 from django.db.models import Q, QuerySet
 
@@ -171,7 +172,7 @@ class Board:
         names = {"cluster": self.filters.site, "namespace": self.filters.namespace}
         names |= {name: getattr(self.filters, name) for name in ("accelerator", "model", "consumer")}
         # a filter is an exact name: a `*` in it must not match as the pattern of a scope would
-        patterns = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
+        patterns: dict[str, Any] = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
         return Scope(frozenset(self.codes), **patterns)
 
     @cached_property

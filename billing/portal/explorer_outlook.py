@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from glob import escape
-from typing import Final
+from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
@@ -120,7 +120,7 @@ def scope_of(query: Query, reader: Explorer) -> Scope | None:
     names = {name: asked[name][0] for name in PATTERNS if name in asked}
     if slices_priced_on(names.get("accelerator", "")):
         return None  # a budget of the accelerator counts these slices, which have names of their own here
-    patterns = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
+    patterns: dict[str, Any] = {name: value if name == "accelerator" else escape(value) for name, value in names.items()}
     return Scope(teams, **patterns) if teams else None
 
 

@@ -1,6 +1,8 @@
 """Access rights: roles, the rights they give, and the one check that every page and endpoint uses.
 
-A role is held for all teams or for one team; held for a group it includes every team below. No other setting gives rights:
+A role is held for all teams or for one team; held for a group it includes every team that is below it now, with all of its
+months: a lead who has lost a team does not go on reading its documents. Sums of groups follow the time instead
+(`billing.budgets.group_times`). No other setting gives rights:
 `is_staff` only admits to Django's admin, a superuser has every right.
 """
 

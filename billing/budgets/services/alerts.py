@@ -31,7 +31,7 @@ def budgets_evaluate(*, now: datetime) -> list[Alert]:
     thresholds cannot be evaluated blocks no other, nor do burn rates that fail.
     """
     standings = counters_refresh(now=now, past=True)
-    tree, book, zone = team_tree(), commitment_book(), billing_setup().zone
+    tree, book, zone = team_tree(now), commitment_book(), billing_setup().zone
 
     def ahead(standing: BudgetStatus) -> Decimal:
         period = Interval(standing.start, standing.end)
@@ -115,7 +115,7 @@ def _burns(standings: list[BudgetStatus], now: datetime) -> Iterator[Alert]:
         return
     bounds = sorted({now, *(now - span for rule in BURN_RULES for span in (rule.window, rule.confirm))})
     parts = [Interval(lo, hi) for lo, hi in pairwise(bounds)]
-    spent, tree = by_team(spent_in(parts)), team_tree()
+    spent, tree = by_team(spent_in(parts)), team_tree(now)
     day = day_of(now, billing_setup().zone)
     for standing in standings:
         own = covered(spent, scope_of(standing.budget, tree))

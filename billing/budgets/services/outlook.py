@@ -89,7 +89,7 @@ def forecasts_update(*, now: datetime) -> int:
         return 0
     until, buyers = max(standing.end for standing in standings), {one.team for one in commitment_book().commitments}
     outlook = Outlook(now, zone, until, buyers, prices_ahead(now, until, zone))
-    tree, reported = team_tree(), Reported(now)
+    tree, reported = team_tree(now), Reported(now)
 
     def expected(standing: BudgetStatus) -> tuple[int, Expected]:
         scope, window = scope_of(standing.budget, tree), Interval(standing.start, standing.end)

@@ -1,15 +1,17 @@
 """Status of each budget: recomputed from the ledger, stored for checks, alerts and pages."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
 
 from django.db import connection
 
 from billing.budgets.encumbrance import Encumbrance
+from billing.budgets.group_times import GroupTimes, Moves
 from billing.budgets.models import Budget, BudgetStatus
 from billing.budgets.scope import BudgetPeriod, Scope
-from billing.budgets.selectors import budgets_with_periods, scope_of, team_tree
+from billing.budgets.selectors import budgets_with_periods
 from billing.budgets.spending import MonthLines, Spent, by_team, covered, month_lines, running_jobs
 from billing.rating.freshness import freshness
 from billing.runtime.apart import each_apart
@@ -30,10 +32,10 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus
     ((generation,),) = rows_read("SELECT nextval('budget_refresh')", {})
     zone = billing_setup().zone
     wanted = budgets_with_periods(now, zone, past=past)
-    lines = _Lines(zone, now)
-    tree = team_tree()
+    groups = GroupTimes.read()
+    lines = _Lines(zone, now, groups.moves)
     jobs = Encumbrance(by_team(running_jobs(now)) if wanted else {}, zone)
-    scoped = [(budget, period, scope_of(budget, tree)) for budget, period in wanted]
+    scoped = [(budget, period, groups.scope_in(budget, period.window)) for budget, period in wanted]
     known = [item for item in scoped if lines.known(item[1].months, item[2])]
     reported = Reported(now)
 
@@ -48,8 +50,8 @@ def standings_refresh(*, now: datetime, past: bool = False) -> list[BudgetStatus
 class _Lines:
     """Lines of the months that have begun, each rated once per refresh."""
 
-    def __init__(self, zone: str, now: datetime) -> None:
-        self._zone, self._last = zone, month_of(now, zone)
+    def __init__(self, zone: str, now: datetime, moves: Moves) -> None:
+        self._zone, self._last, self._moves = zone, month_of(now, zone), moves
         self._months: dict[str, tuple[dict[str, list[Spent]], MonthLines]] = {}
 
     def known(self, months: Iterable[str], scope: Scope) -> bool:
@@ -59,18 +61,23 @@ class _Lines:
     def _read(self, month: str) -> tuple[dict[str, list[Spent]], MonthLines]:
         """Return the lines of a month by team, and the whole month."""
         if month not in self._months:
-            rated = month_lines(month, self._zone)
+            rated = month_lines(month, self._zone, self._moves)
             self._months[month] = (by_team(rated.lines), rated)
         return self._months[month]
 
     def of(self, months: Iterable[str], scope: Scope) -> Iterable[Spent]:
-        """Yield the lines that count. The first open month bills late usage of closed months, so it counts only there."""
-        late_billed = False
+        """Yield the lines that count. The first open month bills late usage of closed months, so it counts only there.
+
+        A line of a team that changes its group counts for the groups of the time of its use.
+        """
+        late_billed, anybody = False, replace(scope, teams=scope.teams | scope.earlier)
         for month in months:
             if month > self._last:
                 return
             lines, rated = self._read(month)
-            yield from (line for line in covered(lines, scope) if not (late_billed and line.correction))
+            for line in covered(lines, anybody):
+                if scope.counts_at(line.team, line.since) and not (late_billed and line.correction):
+                    yield line
             late_billed = late_billed or rated.preview
 
 

@@ -57,13 +57,15 @@ class UsageOfClose:
     has more hours than fit in memory, so they are read for some teams at a time; the shared inputs are read once.
     """
 
-    def __init__(self, period: BillingPeriod, *, change_seq: int | None = None) -> None:
-        close_seq, own = period.close_number, period.window
+    def __init__(self, period: BillingPeriod, *, change_seq: int | None = None, as_of: int | None = None) -> None:
+        """Read the shared inputs; `as_of`: for an open month, the number that a close now would have."""
+        close_seq, own = period.close_number if as_of is None else as_of, period.window
         changes = changes_known(close_seq)
         late_change = change_seq is not None and change_seq != last_change(changes)
         reference_data = reference_data_with(changes_through(change_seq or 0) if late_change else changes)
         assessed = None
-        if late_change or allocation_policy_at(own.start) is not None:
+        is_open = period.close_seq is None
+        if late_change or is_open or allocation_policy_at(own.start) is not None:
             assessed = rate_slice(
                 window=own, zone=period.zone, reference_data=reference_data, close_seq=close_seq, correction=False,
             )  # fmt: skip
@@ -72,7 +74,7 @@ class UsageOfClose:
         self._own = own
         self._reference_data = reference_data
         judged: Iterable[EfficiencyVerdict | Verdict] = EfficiencyVerdict.objects.filter(close_seq=close_seq)
-        self._verdicts = adjusting(assessed.verdicts if late_change and assessed else judged)
+        self._verdicts = adjusting(assessed.verdicts if (late_change or is_open) and assessed else judged)
         self._names = NamesByTeam(reference_data)
         month, epochs = month_of(own.start, period.zone), EpochFilter(before=close_seq)
         gathers = teams_decided(own, close_seq)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from operator import itemgetter
 from typing import Any
@@ -17,6 +17,7 @@ from billing.budgets import services
 from billing.budgets.alert_quality import alert_quality
 from billing.budgets.committed_forecast import contracted_ahead
 from billing.budgets.expected import progress_of
+from billing.budgets.group_times import GroupTimes
 from billing.budgets.models import (
     SCOPE_FIELDS,
     Alert,
@@ -28,9 +29,11 @@ from billing.budgets.models import (
     DailySpend,
     Mute,
 )
-from billing.budgets.selectors import active_mutes, ladder_of, scope_of, status_now, team_tree
+from billing.budgets.scope import Scope
+from billing.budgets.selectors import active_mutes, ladder_of, status_now, team_tree
 from billing.budgets.services.budgets import THRESHOLDS, loosens
 from billing.budgets.services.changes import changes_waiting
+from billing.budgets.spending import spent_in
 from billing.portal.access import action, form_page, page
 from billing.portal.anomaly_days import unusual_days
 from billing.portal.asked import PAGE_SIZE, page_shown
@@ -53,7 +56,8 @@ from billing.setup.budgets import budget_text, budgets_text
 from billing.tenancy.access import Right, access_of
 from billing.tenancy.actors import actor_of
 from billing.tenancy.models import BillingSetup, Team
-from metering.intervals import Interval
+from metering.intervals import Interval, day_of, midnight_of
+from pricing.money import round_to
 
 FINDINGS_SHOWN = 10
 ALERTS_SHOWN = 20
@@ -102,7 +106,7 @@ def budget_list(request: HttpRequest, setup: BillingSetup) -> HttpResponse:
         return file
     context = {
         "nav": "budgets", "setup": setup, "q": wanted, "now": now, "page": page_shown(request, rows),
-        "totals": budget_totals(rows, team_tree(), now) if len(rows) > 1 else [],
+        "totals": budget_totals(rows, team_tree(now), now) if len(rows) > 1 else [],
         "may_make": access_of(request.user).somewhere(Right.BUDGET),
         "yaml": budgets_text([row.budget for row in rows[:PAGE_SIZE]], setup.zone),
     }  # fmt: skip
@@ -167,8 +171,15 @@ def budget(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpResponse:
 def _tables(found: Budget, setup: BillingSetup) -> dict[str, Callable[[], Table]]:
     now = timezone.now()
     standing = status_now(found, now)
+
+    def days() -> list[DayRow]:
+        if standing is None:
+            return []
+        scope = GroupTimes.read().scope_in(found, Interval(standing.start, standing.end))
+        return _course(scope, standing, setup)[0]
+
     return {
-        "days": lambda: Table.of("budget-by-day", _course(found, standing, setup)[0] if standing else (), DAY),
+        "days": lambda: Table.of("budget-by-day", days(), DAY),
         "thresholds": lambda: Table.of("thresholds", _thresholds(found, standing) if standing else (), THRESHOLD),
         "methods": lambda: Table(
             "forecast-methods", [Column("method"), Column("error", "ratio"), Column("chosen")],
@@ -215,10 +226,11 @@ def _forms(found: Budget, setup: BillingSetup) -> dict[str, PageForm]:
 
 def _counted(found: Budget, standing: BudgetStatus, now: datetime, setup: BillingSetup) -> dict[str, Any]:
     """Return the figures of a counted budget. `contracted` is to be paid in months to come, used or not."""
-    window, scope = Interval(standing.start, standing.end), scope_of(found, team_tree())
+    window = Interval(standing.start, standing.end)
+    scope = GroupTimes.read().scope_in(found, window)
     left = standing.amount - standing.spent
     contracted = contracted_ahead(scope, window, commitment_book(), now=now, zone=setup.zone)
-    days, chart = _course(found, standing, setup)
+    days, chart = _course(scope, standing, setup)
     fresh = freshness(scope, window, now)
     return {
         "remaining": left, "available": left - standing.encumbered - contracted, "contracted": contracted, "days": days,
@@ -228,16 +240,26 @@ def _counted(found: Budget, standing: BudgetStatus, now: datetime, setup: Billin
     }  # fmt: skip
 
 
-def _course(found: Budget, standing: BudgetStatus, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
-    """Return rows and chart of the period as of its last sum; the rows are the days that were added up."""
+def _course(scope: Scope, standing: BudgetStatus, setup: BillingSetup) -> tuple[list[DayRow], Chart]:
+    """Return rows and chart of the period as of its last sum; the rows are the days that were added up.
+
+    The day of a team that changes its group counts as far as the team belongs to the budget.
+    """
     first, count, elapsed = progress_of(standing.start, standing.end, standing.as_of, setup.zone)
     through = CountedDays.objects.values_list("through", flat=True).first()
     counted = 0 if through is None else max(0, (through - first).days + 1)
-    scope = scope_of(found, team_tree())
     sums: dict[date, Decimal] = defaultdict(Decimal)
+    bounds = {bound for _, times in scope.partly for time in times for bound in (time.start, time.end)}
+    moved = {day_of(at, setup.zone): at for at in bounds if standing.start < at < standing.end}
     for row in DailySpend.objects.filter(day__gte=first, team__in=scope.teams):
-        if scope.covers(row):
+        cut = row.day in moved and scope.times_of(row.team) is not None
+        if scope.covers(row) and not cut and scope.counts_at(row.team, midnight_of(row.day, setup.zone)):
             sums[row.day] += row.amount
+    for day in moved:
+        parts = Interval(midnight_of(day, setup.zone), midnight_of(day + timedelta(days=1), setup.zone)).cut(bounds)
+        for item in spent_in(parts):
+            if scope.times_of(item.team) and scope.covers(item) and scope.counts_at(item.team, parts[item.part].start):
+                sums[day] += round_to(item.amount, 6)
     rows = day_rows(sorted(sums.items()), first, min(int(elapsed), count, counted))
     return rows, course_chart(standing, rows, first, count, elapsed, setup.currency)
 
