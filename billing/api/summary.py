@@ -41,7 +41,7 @@ class UsageSummary(Endpoint):
         OpenApiParameter("from", str, required=True, description="first day, such as 2026-10-01"),
         OpenApiParameter("until", str, required=True, description=f"day after the last, at most {MOST_DAYS} later"),
         OpenApiParameter("team", str),
-        OpenApiParameter("model", str),
+        OpenApiParameter("model", str, description="tokens of this model alone; device time, which has none, is left out"),
     ]
     permission_classes = [has_scope("usage:read")]
 
@@ -66,10 +66,11 @@ class UsageSummary(Endpoint):
         except (IntervalError, OverflowError) as error:
             raise ParseError(f"from {first}: is outside the calendar") from error
         teams = _teams(request)
-        tokens = tokens_by_day(window, zone, teams, asked(request, "model"))
-        devices = devices_by_day(window, zone, teams)
+        model = asked(request, "model")
+        tokens = tokens_by_day(window, zone, teams, model)
+        devices = devices_by_day(window, zone, teams) if model is None else []
         # a scope has patterns, but a query names one model
-        scope = UsageScope(None if teams is None else frozenset(teams), model=escape(asked(request, "model") or ""))
+        scope = UsageScope(None if teams is None else frozenset(teams), model=escape(model or ""))
         return Response(
             {
                 **freshness(scope, window, timezone.now()).as_dict(),

@@ -1,7 +1,7 @@
 """Use of a month by weekday and hour, for a page: means over the hours that the month had, and their shades."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from decimal import Decimal
@@ -9,7 +9,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from billing.usage.gpu_time_by_job import WeekHour, WeekHours
-from metering.intervals import Interval
+from metering.intervals import MICROSECOND, Interval
 from pricing.money import round_to
 
 HOUR = timedelta(hours=1)
@@ -33,7 +33,7 @@ class Heat:
     peak: Decimal
 
 
-def heat_of(name: str, sums: WeekHours, hours: Counter[WeekHour], per: int, places: int) -> Heat | None:
+def heat_of(name: str, sums: WeekHours, hours: Mapping[WeekHour, Fraction], per: int, places: int) -> Heat | None:
     """Return means over the hours of the window, None without use; an hour of the week outside the window is unknown."""
     means = {
         at: round_to(Fraction(sums.get(at, Decimal(0))) / (per * count), places) for at, count in hours.items() if count
@@ -53,15 +53,21 @@ def added_up(parts: Iterable[WeekHours]) -> WeekHours:
     return sums
 
 
-def hours_of(window: Interval, zone: str) -> Counter[WeekHour]:
-    """Count the hours of a window by weekday and hour."""
+def hours_of(window: Interval, zone: str) -> Mapping[WeekHour, Fraction]:
+    """Count the hours of a window by weekday and hour; the running hour counts as far as it has passed.
+
+    >>> from datetime import datetime
+    >>> hours_of(Interval(datetime(2026, 10, 5, 0, tzinfo=UTC), datetime(2026, 10, 5, 1, 15, tzinfo=UTC)), "UTC")[0, 1]
+    Fraction(1, 4)
+    """
     where = ZoneInfo(zone)
-    hours: Counter[WeekHour] = Counter()
+    hours: dict[WeekHour, Fraction] = defaultdict(Fraction)
     # in UTC, so that a change of summer time drops or doubles its local hour as the clock does
     at = window.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     while at < window.end:
         there = at.astimezone(where)
-        hours[there.weekday(), there.hour] += 1
+        inside = min(at + HOUR, window.end) - max(at, window.start)
+        hours[there.weekday(), there.hour] += Fraction(inside // MICROSECOND, HOUR // MICROSECOND)
         at += HOUR
     return hours
 

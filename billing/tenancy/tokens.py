@@ -110,9 +110,11 @@ def scopes_of_own(actor: Actor) -> list[str]:
 
 
 def api_token_revoke(*, token: ApiToken, actor: str, now: datetime) -> None:
-    ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now)
+    """End a token at once; one that is revoked already stays as it is, without another audit entry."""
+    with transaction.atomic():
+        if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now):
+            audit_record(actor=actor, action="api_token_revoke", subject=token.name)
     _recent.clear()
-    audit_record(actor=actor, action="api_token_revoke", subject=token.name)
 
 
 def api_token_rotate(*, token: ApiToken, actor: str, now: datetime, days: int) -> tuple[ApiToken, str]:

@@ -132,6 +132,18 @@ def test_a_database_that_was_restored_by_other_means_is_proven_where_it_runs(
     assert command(capsys, "restore_check")[0] == 2
 
 
+def test_a_close_that_was_altered_is_named_in_the_restored_and_in_the_living_database(
+    issued: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite("UPDATE usage_close SET withdrawn_at = '2026-11-03T00:00:00Z' WHERE close_seq = 1")
+    path = tmp_path / "altered.dump"
+    backup_take(path=path, now=NOW)
+    named = "FAIL closes of 2026-10: close 1 stands expected, found taken back at 2026-11-03T00:00:00+00:00"
+    for arguments in ((path,), ("--running",)):
+        status, out, _ = command(capsys, "restore_check", *arguments)
+        assert (status, named in out) == (3, True)
+
+
 def test_old_backups_go_once_a_new_one_is_there_and_nothing_else_goes(
     taken: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,7 +1,7 @@
 """The page of people and access: whoever manages people needs no superuser, and changes nobody's own account."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from billing.tenancy.models import ApiToken, AuditEntry, Membership
 from billing.tenancy.roles import roles_from_provider
-from billing.tenancy.tokens import TokenError, api_token_create, api_token_find
+from billing.tenancy.tokens import TokenError, api_token_create, api_token_find, api_token_revoke
 from tests import factories
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at:UserWarning")]
@@ -136,6 +136,15 @@ def test_a_token_is_shown_once_rotated_and_revoked(ada: Client) -> None:
     wide = ada.post("/people/tokens/", {**fields, "team": "nlp"})
     assert (wide.status_code, "reach every team" in wide.content.decode()) == (409, True)
     assert ApiToken.objects.count() == 2
+
+
+def test_a_token_that_is_revoked_twice_is_revoked_once_in_the_audit_log(ada: Client) -> None:
+    token, _ = api_token_create(name="gateway", scopes=["usage:write"], actor="t", source="litellm-hq")
+    first, later = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC)
+    for now in (first, later):
+        api_token_revoke(token=token, actor="ada", now=now)
+    assert ApiToken.objects.get().revoked_at == first
+    assert AuditEntry.objects.filter(action="api_token_revoke", subject="gateway").count() == 1
 
 
 FIELDS = {"name": "lists", "scopes": ["usage:read"], "source": "", "days": "30"}

@@ -72,6 +72,13 @@ def test_it_is_filtered_by_team_and_model() -> None:
     ]
 
 
+def test_a_question_about_a_model_has_no_device_time(tmp_path: Path) -> None:
+    apply(tmp_path)
+    ingest_allocations(allocation_record())
+    assert len(summary("from=2026-10-10&until=2026-10-11")["devices"]) == 1
+    assert summary("from=2026-10-10&until=2026-10-11&model=llama-3-8b")["devices"] == []
+
+
 @pytest.mark.usefixtures("used")
 def test_a_token_of_a_team_sees_that_team_alone_and_nothing_of_nobody() -> None:
     assert rows(summary("from=2026-10-15&until=2026-10-16", team="nlp")) == [("2026-10-15", "nlp", "llama-3-8b", 1, 1)]
