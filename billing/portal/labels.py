@@ -57,6 +57,7 @@ LABELS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "action": budgets.ACTION,
     "audit": AUDIT,
     "holding": HOLDING,
+    "team_fact": tenancy.TEAM_FACT,
     "by": {
         "team": _("Team"), "namespace": _("Namespace"), "workload": _("Workload"), "queue": _("Queue"), "model": _("Model"),
         "consumer": _("Consumer"), "accelerator": _("Accelerator"), "site": _("Cluster"),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from functools import reduce
 from io import StringIO
 from pathlib import Path
@@ -17,15 +18,17 @@ from typing import Any, Final
 
 from django.db.models import Q
 
+from billing.budgets.group_times import lines_by_time
+from billing.invoices.lines import invoice_lines
 from billing.invoices.models import BillingPeriod
 from billing.rating.assessment import RatingResult, rate_period
 from billing.rating.reference_data import gpu_seconds
 from billing.setup.apply import Applied, fields_apply
 from billing.setup.file import Entry, SetUpFileError, declared_text, fields_of
-from billing.tenancy.cost_centers import ORGANISATION
+from billing.tenancy.cost_centers import ORGANISATION, CostCenters, DatedTexts, organisation_of
 from billing.tenancy.models import ConsumerOwnership, NamespaceOwnership, Team
 from metering.messages import Message
-from pricing.money import EXACT
+from pricing.money import EXACT, round_amount
 
 SECTIONS: Final = ("teams", "ownership", "platform", "consumers", "channels", "budgets")
 COLUMNS: Final = ("code", "name", "cost_center", "parent", "group", "legal_entity", "recipient", "department")
@@ -62,13 +65,29 @@ class Moved:
     after: Share
 
 
+@dataclass(frozen=True, slots=True)
+class MovedFact:
+    """Amount of an open month that moves from one value of a team's `fact` to another; `before`, `after`: "" for none."""
+
+    month: str
+    team: str
+    fact: str
+    before: str
+    after: str
+    amount: Decimal
+
+
 @dataclass(frozen=True)
 class Preview:
-    """Changes of a text, and of the payers in open months. `unrated`: teams whose amounts are unknown."""
+    """Changes of a text, and of the payers in open months. `unrated`: teams whose amounts are unknown.
+
+    facts: amounts that move between cost centres, departments, legal entities and parents.
+    """
 
     applied: Applied
     moved: list[Moved]
     unrated: Mapping[str, str]
+    facts: list[MovedFact]
 
 
 def sections_text(sections: Sections) -> str:
@@ -241,12 +260,53 @@ def preview_of(top: Entry, actor: str, periods: Sequence[BillingPeriod]) -> Prev
     """Return the changes of sections, and their payers in `periods` that are not closed.  Raises as `fields_apply`."""
     # rated before the change, and again inside its transaction, which is then rolled back
     rated: list[list[RatingResult]] = [[_rated(period) for period in periods]]
-    applied = fields_apply(top, actor, dry_run=True, look=lambda: rated.append([_rated(period) for period in periods]))
+    known, facts = _dated_facts(), list[MovedFact]()
+
+    def look() -> None:
+        rated.append([_rated(period) for period in periods])
+        wanted = _dated_facts()
+        for period, result in zip(periods, rated[-1], strict=True):
+            facts.extend(_moved_facts(period, result, known, wanted))
+
+    applied = fields_apply(top, actor, dry_run=True, look=look)
     moved: list[Moved] = []
     for period, before, after in zip(periods, *rated, strict=True):
         moved += _moved(period.month, before, after)
     faults = [result.faults for results in rated for result in results]
-    return Preview(applied, moved, reduce(lambda one, other: {**one, **other}, faults, {}))
+    return Preview(applied, moved, reduce(lambda one, other: {**one, **other}, faults, {}), facts)
+
+
+def _dated_facts() -> dict[tuple[str, str], DatedTexts]:
+    """Return the dated values of each team's cost centre and organisation, by code and fact."""
+    found: dict[tuple[str, str], DatedTexts] = {}
+    for team in Team.objects.select_related("parent"):
+        found[team.code, "cost_center"] = CostCenters.of(team)
+        found |= {(team.code, fact): organisation_of(team, fact) for fact in ORGANISATION}
+    return found
+
+
+def _moved_facts(
+    period: BillingPeriod, rated: RatingResult, known: Mapping[tuple[str, str], DatedTexts],
+    wanted: Mapping[tuple[str, str], DatedTexts],
+) -> list[MovedFact]:  # fmt: skip
+    """Return the amounts of a month whose value of a fact changes, by usage at the time of use.
+
+    A team that is new moves nothing.
+    """
+    changed = {name for name in known.keys() & wanted.keys() if known[name].entries != wanted[name].entries}
+    moves = {
+        team: sorted({at for name in changed if name[0] == team for at in (*known[name].changes(), *wanted[name].changes())})
+        for team, _ in changed
+    }
+    charges = [charge for charge in rated.charges if charge.key.team in moves and not charge.key.platform]
+    amounts = {line.charge.key: Fraction(line.amount) for line in invoice_lines(charges)}
+    sums: dict[tuple[str, str, str, str], Decimal] = defaultdict(Decimal)
+    for part in lines_by_time(amounts, period, moves):
+        for team, fact in changed:
+            before, after = known[team, fact].at(part.since), wanted[team, fact].at(part.since)
+            if team == part.key.team and before != after:
+                sums[team, fact, before, after] += round_amount(part.amount)
+    return [MovedFact(period.month, *name, amount) for name, amount in sorted(sums.items()) if amount]
 
 
 def sections_of(text: str, name: str, allowed: Sequence[str]) -> Entry:

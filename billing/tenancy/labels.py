@@ -1,4 +1,4 @@
-"""Display names of roles."""
+"""Display names of roles and facts of teams."""
 
 from typing import Final
 
@@ -6,6 +6,10 @@ from django.utils.translation import gettext_lazy as _
 
 from billing.tenancy.models import Membership
 
+TEAM_FACT: Final = {
+    "cost_center": _("Cost centre"), "department": _("Department"), "legal_entity": _("Legal entity"),
+    "parent": _("Parent group"),
+}  # fmt: skip
 ROLE: Final = {
     Membership.Role.VIEWER: _("Viewer"),
     Membership.Role.LEAD: _("Team lead"),
