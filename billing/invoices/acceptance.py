@@ -73,7 +73,10 @@ def printed_until(document: Invoice | Note, setup: BillingSetup | None = None) -
 def acceptance_of(
     document: Invoice | Note, *, zone: str, calendar: BusinessCalendar, now: datetime
 ) -> Acceptance | None:
-    """Return the acceptance of an issued document; None before its issue. A credit note is accepted at its issue."""
+    """Return the acceptance of an issued document; None before its issue. A credit note is accepted at its issue.
+
+    Disputes hold it until the last of them is decided. Once accepted it stays so, whatever is disputed later.
+    """
     issued_at = document.issued_at
     if issued_at is None:
         return None
@@ -81,14 +84,17 @@ def acceptance_of(
         return Acceptance("accepted", issued_at, issued_at)
     until = end_of_business_day(issued_at, ACCEPTANCE_DAYS, zone, calendar)
     events = sorted((event for event in document.events.all() if event.at <= now), key=lambda event: (event.at, event.pk))
-    opened = [event for event in events if event.kind == DocumentEvent.Kind.DISPUTED]
-    decided = [event for event in events if event.kind == DocumentEvent.Kind.DECIDED]
-    if not any(event.at < until for event in opened):
-        return Acceptance("waiting", until, None) if now < until else Acceptance("accepted", until, until)
-    if len(opened) > len(decided):
+    undecided, at = 0, until
+    for event in events:
+        if not undecided and event.at >= at:
+            break  # accepted: a dispute of a line after that holds nothing
+        if event.kind == DocumentEvent.Kind.DISPUTED:
+            undecided += 1
+        elif event.kind == DocumentEvent.Kind.DECIDED:
+            undecided -= 1
+            at = max(until, event.at)
+    if undecided:
         return Acceptance("held", until, None)
-    # an early dispute holds the document until the last decision
-    at = max(until, decided[-1].at)
     return Acceptance("waiting", until, None) if now < at else Acceptance("accepted", until, at)
 
 

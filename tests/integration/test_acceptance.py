@@ -105,8 +105,23 @@ def test_a_dispute_in_time_holds_it_until_it_is_decided_and_a_later_one_does_not
     dispute_reject(dispute_id=claim, actor="sam", now=tuesday, text="the node was up")
     assert acceptance("nlp", tuesday) == Acceptance("accepted", END, tuesday)
     claim = Claim(str(invoice("nlp").number), [1], "price", "too dear", "", Decimal("10.00"))
-    dispute_open(claim=claim, actor="tom", now=tuesday + timedelta(hours=1))
+    late = dispute_open(claim=claim, actor="tom", now=tuesday + timedelta(hours=1))
+    wednesday = tuesday + timedelta(days=1)
+    assert acceptance("nlp", wednesday) == Acceptance("accepted", END, tuesday)
+    assert build_report(period_of("2026-10"), now=wednesday).acceptance == {"waiting": 0, "held": 0, "accepted": 2}
+    dispute_reject(dispute_id=late.pk, actor="sam", now=wednesday, text="the list price is agreed")
+    assert acceptance("nlp", wednesday + timedelta(days=1)) == Acceptance("accepted", END, tuesday)
     assert acceptance("cv", tuesday) == Acceptance("accepted", END, END)
+
+
+@pytest.mark.usefixtures("october")
+def test_a_dispute_of_another_line_that_begins_while_one_holds_the_document_holds_it_too() -> None:
+    hour = timedelta(hours=1)
+    for at, kind, about in ((END - hour, "disputed", 1), (END + hour, "disputed", 2), (END + 2 * hour, "decided", 1)):
+        invoice("nlp").events.create(kind=kind, at=at, actor="tom", reference=f"dispute {about}")
+    assert acceptance("nlp", END + 3 * hour) == Acceptance("held", END, None)
+    invoice("nlp").events.create(kind="decided", at=END + 4 * hour, actor="sam", reference="dispute 2")
+    assert acceptance("nlp", END + 5 * hour) == Acceptance("accepted", END, END + 4 * hour)
 
 
 @pytest.mark.usefixtures("october")

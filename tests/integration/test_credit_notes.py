@@ -20,7 +20,7 @@ from billing.corrections.services.corrections import (
     credit_note_draft,
 )
 from billing.corrections.services.sla import LostWork, sla_credit_draft
-from billing.invoices.models import Correction, Invoice, Note, NoteLine
+from billing.invoices.models import Correction, Invoice, Note, NoteLine, NumberSeries
 from billing.invoices.selectors import document_of
 from billing.runtime.canonical_json import document_hash
 from billing.tenancy.models import AuditEntry
@@ -213,6 +213,7 @@ def test_a_draft_has_no_number_and_a_second_issue_changes_nothing(october: None)
     assert [note.number for note in correction.notes.all()] == [None, None]
     with pytest.raises(NoteError, match="approve it first"):
         correction_issue(correction_id=correction.pk, actor="fin", now=IN_NOVEMBER)
+    assert not NumberSeries.objects.filter(kind__in=Note.Kind.values).exists()
     first = [note.document for note in issue(correction)]
     assert not correction_issue(correction_id=correction.pk, actor="fin", now=NOVEMBER_OVER)
     assert [note.document for note in correction.notes.order_by("kind", "id")] == first

@@ -15,7 +15,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from billing.closing.report import build_report
-from billing.corrections.services.corrections import LineCredit
+from billing.corrections.services.corrections import LineCredit, rebill_plan
 from billing.corrections.services.proof import period_verify
 from billing.invoices.documents.content import cost_centers_text, read_document
 from billing.invoices.models import Invoice
@@ -115,6 +115,14 @@ def test_documents_and_notes_are_of_the_legal_entity_of_their_month(tmp_path: Pa
     (note,) = credit(LineCredit(1, amount=Decimal("8.00")))
     assert document_of(note)["recipient"]["legal_entity"] == CLOUD
     assert all(proof.holds for month in named for proof in period_verify(month=month))
+
+
+def test_a_rebill_of_no_month_that_is_known_is_of_the_team_of_now(tmp_path: Path) -> None:
+    centers = [{"value": "CC-1", "valid_from": "2026-01-01"}, {"value": "CC-2", "valid_from": "2026-10-11"}]
+    apply(tmp_path, teams=teams(**DATED, cost_center=centers))
+    team = Team.objects.get(code="nlp")
+    plan = rebill_plan(team, None, [])
+    assert (plan.cost_center, plan.legal_entity, plan.cost_centers) == (team.cost_center, team.legal_entity, [])
 
 
 def test_a_team_that_becomes_another_company_blocks_the_months_from_then_on(tmp_path: Path) -> None:

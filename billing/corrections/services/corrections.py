@@ -154,10 +154,10 @@ def rebill_plan(team: Team, invoice: Invoice | None, entries: Sequence[NoteEntry
     center, listed, entity = team.cost_center, [], team.legal_entity
     dated = team.dated_cost_centers or "legal_entity" in team.dated_organisation
     months = {entry.key.charge_period for entry in entries} if dated else set()
-    windows = [period.window for period in BillingPeriod.objects.filter(month__in=months)] if dated else []
-    if "legal_entity" in team.dated_organisation:
+    windows = [period.window for period in BillingPeriod.objects.filter(month__in=months)]
+    if "legal_entity" in team.dated_organisation and windows:
         entity = organisation_of(team, "legal_entity").at(max(window.start for window in windows))
-    if team.dated_cost_centers:
+    if team.dated_cost_centers and windows:
         centers = CostCenters.of(team)
         center = centers.at(max(window.end for window in windows) - MICROSECOND)
         listed = centers.listed(windows, billing_setup().zone)
@@ -430,6 +430,9 @@ def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
 
     Any number of callers may do this concurrently and die at any point.  Raises NoteError.
     """
+    found = Correction.objects.filter(pk=correction_id).first()
+    if found is not None and found.status != Correction.Status.ISSUED:
+        _require_issuable(found, now)
     running = _fiscal_year(month_of(now, billing_setup().zone))
     # before the transaction below: a series created inside it would block other issues until its end
     for note in Note.objects.filter(correction=correction_id):
@@ -439,12 +442,8 @@ def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
         correction = _locked(correction_id)
         if correction.status == Correction.Status.ISSUED:
             return False
-        if correction.status != Correction.Status.APPROVED:
-            raise NoteError(Message(
-                "correction %(n)s is %(status)s: approve it first", n=correction.pk, status=correction.status
-            ))
+        _require_issuable(correction, now)
         period = open_period(now)
-        _require_approver_of_prior_year(correction, now)
         for note in correction.notes.select_for_update().order_by("kind", "team__code", "id"):
             _issue_note(note, period, actor, now)
         correction.status = Correction.Status.ISSUED
@@ -453,8 +452,12 @@ def correction_issue(*, correction_id: int, actor: str, now: datetime) -> bool:
     return True
 
 
-def _require_approver_of_prior_year(correction: Correction, now: datetime) -> None:
-    """Raise NoteError where a correction became one of a past year after its approval, and no approver agreed."""
+def _require_issuable(correction: Correction, now: datetime) -> None:
+    """Raise NoteError unless a correction is approved, by an approver if it became one of a past year since."""
+    if correction.status != Correction.Status.APPROVED:
+        raise NoteError(Message(
+            "correction %(n)s is %(status)s: approve it first", n=correction.pk, status=correction.status
+        ))
     if prior_year(correction, now) and not any(has_right(actor, Right.APPROVE) for actor in correction.approvers):
         raise NoteError(Message(
             "correction %(n)s is of a year that is over and no approver agreed to it: void it and ask anew", n=correction.pk
