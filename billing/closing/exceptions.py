@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from django.db.models import Q
 
+from billing.closing.due_credits import uncredited_time
 from billing.closing.energy import EnergyComparison, energy_compared
 from billing.closing.engine_comparison import ModelComparison, compare
 from billing.closing.exception_kinds import ExceptionKind, kind_of
@@ -20,7 +21,7 @@ from billing.closing.models import ExceptionWaiver
 from billing.corrections.models import Dispute
 from billing.invoices.models import BillingPeriod, Correction, Invoice, JournalExport
 from billing.invoices.selectors import with_cost_center
-from billing.rates.selectors import allocation_policy_at, interruption_rules, rate_card
+from billing.rates.selectors import allocation_policy_at, rate_card
 from billing.rating.assessment import RatingResult
 from billing.rating.reference_data import as_counted
 from billing.rating.selectors import closed_until
@@ -28,12 +29,11 @@ from billing.tenancy.cost_centers import CostCenters, DatedTexts, organisation_o
 from billing.tenancy.models import BillingSetup, Team
 from billing.tenancy.selectors import billing_setup, namespace_book
 from billing.tenancy.showback import billing_modes
-from billing.usage.carried_late import carried_late
 from billing.usage.reconciliation import engine_days
 from billing.usage.scope import EpochFilter
 from billing.usage.selectors import ScanSum, last_close_seq, late_epochs, late_windows, scan_sums, usage_months
 from billing.usage.store.details import tiers_used
-from metering.intervals import MICROSECOND, Interval
+from metering.intervals import Interval
 from metering.messages import Message
 from metering.names import as_name, visible
 from pricing.money import EXACT, amount_places, round_part
@@ -158,7 +158,7 @@ def idle_without_capacity(context: Context, pools: Iterable[Mapping[str, Any]]) 
 
 
 def carried_in_closed_time(context: Context) -> Iterator[ReportedException]:
-    """Yield time of closed months billed to a team before it was known to be waived, by namespace.
+    """Yield time of closed months billed to a team before it was known to be waived, by namespace; not credited time.
 
     `amount`: the amount that the team was billed for it at list price.
     """
@@ -168,21 +168,19 @@ def carried_in_closed_time(context: Context) -> Iterator[ReportedException]:
     card, owners = rate_card(), namespace_book()
     seconds: dict[str, Decimal] = defaultdict(Decimal)
     amounts: dict[str, Decimal | None] = {}
-    for one in carried_late(interruption_rules(), closed, number):
-        owner, subject = owners.owner(one.cluster, one.namespace, one.start), f"{one.cluster}/{one.namespace}"
-        if owner is None or owner.platform:
+    for one in uncredited_time():
+        owner, subject = owners.owner(one.cluster, one.namespace, one.time.start), one.subject
+        if one.learned < number or owner is None or owner.platform:
             continue
-        units_us = Decimal((one.until - one.start) // MICROSECOND * one.quantity)
-        device_us = EXACT.multiply(units_us, one.device_fraction)
-        seconds[subject] = EXACT.add(seconds[subject], EXACT.scaleb(device_us, -6))
+        seconds[subject] = EXACT.add(seconds[subject], one.device_seconds)
         before = amounts.get(subject, Decimal(0))
         try:
-            _, price = card.gpu_price(one.accelerator, one.resource, one.start)
+            _, price = card.gpu_price(one.accelerator, one.resource, one.time.start)
         except UnpricedError:
             amounts[subject] = None
             continue
         worth = round_part(
-            EXACT.multiply(device_us if price.unit == GPU_HOURS else units_us, price.price), DIVISOR[price.unit],
+            EXACT.multiply(one.device_us if price.unit == GPU_HOURS else one.unit_us, price.price), DIVISOR[price.unit],
             amount_places(),
         )  # fmt: skip
         amounts[subject] = None if before is None else before + worth

@@ -53,6 +53,8 @@ KINDS: Final = (
          decisions.evidence_to_give, decisions.ASKED),
     Kind("correction", _("Corrections to issue"), _("Issue"), (Right.CLOSE,),
          decisions.corrections_to_issue, decisions.APPROVED),
+    Kind("credit", _("Credit notes to submit"), _("Check and submit"), (Right.CLOSE,),
+         months.credits_to_submit, months.FOUND),
     Kind("close", _("Months to close"), pgettext_lazy("month", "Close"), (Right.CLOSE,),
          months.months_to_close, months.CLOSABLE),
     Kind("unowned", _("Usage without owner"), _("Declare the owner"), (Right.OPERATE,), months.unowned, months.FOUND),

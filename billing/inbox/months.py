@@ -9,9 +9,10 @@ from django.utils.translation import gettext
 
 from billing.closing.exception_kinds import kind_of
 from billing.closing.labels import subject_words
-from billing.inbox.findings import CHECK, Finding
+from billing.inbox.findings import CHECK, CREDIT_DUE, Finding
 from billing.inbox.models import MonthFindings
 from billing.inbox.reader import Item, Reader
+from billing.invoices.models import Invoice
 from billing.tenancy.access import RIGHTS, Right
 from metering.names import as_name
 
@@ -19,7 +20,7 @@ UNOWNED: Final = ("unowned_namespace", "unowned_consumer")
 UNPRICED: Final = ("unpriced",)
 QUARANTINED: Final = ("quarantine", "conflict", "paid_by_call")
 SILENT: Final = ("silent_source", "silent_cluster")
-APART: Final = frozenset({*UNOWNED, *UNPRICED, *QUARANTINED, *SILENT})
+APART: Final = frozenset({*UNOWNED, *UNPRICED, *QUARANTINED, *SILENT, CREDIT_DUE})
 CLOSABLE: Final = MonthFindings.objects.filter(closable=True)
 FOUND: Final = MonthFindings.objects.exclude(content=[])
 
@@ -43,6 +44,16 @@ def others(reader: Reader) -> Iterator[Item]:
         for item in found:
             if item.kind not in APART and reader.access.may(_solved_with(item)):
                 yield _item(row, item, reader)
+
+
+def credits_to_submit(reader: Reader) -> Iterator[Item]:
+    """Yield drafts of credit notes that are due."""
+    drafts = {item.subject: item for _, found in reader.months for item in found if item.kind == CREDIT_DUE}
+    invoices = Invoice.objects.filter(number__in=drafts).order_by("number")
+    for pk, number, team in invoices.values_list("pk", "number", "team__code"):
+        item, link = drafts[str(number)], f"{reverse('portal:correction_new', args=[pk])}?due=1"
+        title = gettext("Credit note of %(number)s") % {"number": number}
+        yield Item(title, link, team, item.amount, item.since, words=item.words)
 
 
 def months_to_close(reader: Reader) -> Iterator[Item]:

@@ -96,7 +96,10 @@ class LineCredit:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Reason of a correction, and its requester and time; the requester has one of the `rights`."""
+    """Reason of a correction, and its requester and time; the requester has one of the `rights`.
+
+    `carried`: the time that it credits because the platform carries it: allocation, start and end of each part.
+    """
 
     reason_code: str
     reason: str
@@ -104,6 +107,7 @@ class Wanted:
     actor: str
     now: datetime
     rights: tuple[Right, ...] = (Right.CLOSE,)
+    carried: Sequence[Sequence[Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -325,9 +329,10 @@ def correction_store(
     ), *wanted.rights)
     facts = {"reason_code": wanted.reason_code, "reason": wanted.reason, "evidence": wanted.evidence}
     notes = [[plan.kind, plan.team.code, str(total_of_entries(plan.entries))] for plan in plans]
+    carried = {"carried": list(wanted.carried)} if wanted.carried else {}
     proposal: Proposal = change.proposal if change else proposal_create(
         CORRECTION, subject=f"{amount} {setup.currency}", reason=wanted.reason, actor=wanted.actor, now=wanted.now,
-        payload={**facts, "currency": setup.currency, "amount": str(amount), "notes": notes},
+        payload={**facts, "currency": setup.currency, "amount": str(amount), "notes": notes, **carried},
     )  # fmt: skip
     correction = Correction.objects.create(**facts, currency=setup.currency, amount=amount, change=change, proposal=proposal)
     for plan in plans:

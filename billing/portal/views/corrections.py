@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.conf import settings
@@ -14,25 +14,29 @@ from django.utils.text import slugify
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from billing.closing.due_credits import DueCredit, credits_due
 from billing.corrections.corrected_before import Needed
 from billing.corrections.credited_lines import credited_by_position
 from billing.corrections.services import corrections as services
 from billing.corrections.services.correction_kind import needed_of
+from billing.inbox.services import draft_remove
 from billing.invoices.acceptance import acceptance_of, due_of
 from billing.invoices.labels import CORRECTION_REASON
 from billing.invoices.models import Correction, Invoice
 from billing.invoices.selectors import document_of, mails_of
 from billing.invoices.services.mails import contacts_unsent
 from billing.portal.access import form_page_for, invoice_or_404, note_or_404, page, staff_action, step_or_404
-from billing.portal.asked import page_shown
+from billing.portal.asked import chosen, page_shown
 from billing.portal.forms import Number, PageForm, ReasonForm, Text, acting
 from billing.portal.selectors import corrections_waiting, notes_visible
 from billing.portal.tables import Column, Table, columns, download
 from billing.portal.totals import note_totals
 from billing.portal.views.invoices import download_of, sections_of
+from billing.runtime.translation import translated
 from billing.tenancy.access import Right, access_of, teams_visible_to
 from billing.tenancy.models import BillingSetup
 from billing.tenancy.selectors import company_calendar
+from metering.messages import Message
 
 CORRECTS = Column("corrects", of=lambda note: note.invoice and note.invoice.number)
 NOTE = [
@@ -124,8 +128,11 @@ class CorrectionForm(PageForm):
     rebill_price = Number(label=_("Bill ticked lines again at this price"), required=False)
     rebill_quantity = Number(label=_("Bill ticked lines again with this quantity"), required=False)
 
-    def __init__(self, lines: list[dict[str, Any]], data: Any = None) -> None:
-        super().__init__(data)
+    def __init__(self, lines: list[dict[str, Any]], data: Any = None, *, due: DueCredit | None = None) -> None:
+        super().__init__(data, initial=None if due is None else _initial(due))
+        self.due = due
+        if due is not None:
+            self.title, self.note, self.button = _("Credit note that is due"), DUE, _("Submit for approval")
         whole: Any = self.fields["whole"]
         whole.choices = [(line["position"], gettext("the whole of line %(n)s") % {"n": line["position"]}) for line in lines]
         for line in lines:
@@ -144,14 +151,30 @@ class CorrectionForm(PageForm):
         a new price or quantity.
         """
         asked, credits = self.cleaned_data, []
+        drafted = {credit.position: credit for credit in self.due.credits} if self.due else {}
         again = asked["rebill_price"], asked["rebill_quantity"]
         for row in self.rows:
             position, amount = row["position"], asked[_amount_of(row["position"])]
-            if amount is not None:
+            if position in drafted and amount == drafted[position].amount:
+                credits.append(drafted[position])
+            elif amount is not None:
                 credits.append(services.LineCredit(position, amount, *(() if asked["whole"] else again)))
             elif position in asked["whole"]:
                 credits.append(services.LineCredit(position, None, *again))
         return credits
+
+
+DUE: Final = _(
+    "Usage of these lines ended by what the platform carries, and that was learned after they were billed. Check the "
+    "amounts and submit them: nothing is credited before somebody else approves. If nothing is due, say why under the "
+    "checks of the close."
+)
+
+
+def _initial(due: DueCredit) -> dict[str, Any]:
+    """Return the fields of a draft of a credit note, for a person to check."""
+    amounts = {_amount_of(credit.position): credit.amount for credit in due.credits}
+    return {**amounts, "code": Correction.Reason.SLA.value, "reason": translated(due.reason), "evidence": due.evidence}
 
 
 def _amount_of(position: int) -> str:
@@ -165,15 +188,27 @@ def correction_new(request: HttpRequest, setup: BillingSetup, pk: int) -> HttpRe
     if number is None:
         raise Http404(f"invoice {pk} is not issued: change what it is made of instead")
 
+    due = _due_of(invoice) if chosen(request, "due", ("1",)) else None
+
     def draft(code: str, reason: str, evidence: str, **_: object) -> object:
-        wanted = services.Wanted(code, reason, evidence, **acting(request))
+        wanted = services.Wanted(code, reason, evidence, **acting(request), carried=due.carried if due else ())
         return services.credit_note_draft(number=number, credits=form.credits(), wanted=wanted)
 
-    form = CorrectionForm(lines_of(invoice), request.POST if request.method == "POST" else None)
+    form = CorrectionForm(lines_of(invoice), request.POST if request.method == "POST" else None, due=due)
     if form.is_bound and form.done(draft):
+        if due is not None:
+            draft_remove(number)
         return redirect("portal:corrections")
     context = {"nav": "corrections", "setup": setup, "invoice": invoice, "form": form}
     return render(request, "portal/invoice_lines.html", context, status=422 if form.is_bound else 200)
+
+
+def _due_of(invoice: Invoice) -> DueCredit:
+    """Return the draft of a credit note of an invoice.  Raises Http404 where none is due any more."""
+    found = next((draft for draft in credits_due() if draft.invoice.pk == invoice.pk), None)
+    if found is None:
+        raise Http404(Message("no credit of %(number)s is due: it was submitted, or answered for", number=invoice.number))
+    return found
 
 
 def lines_of(invoice: Invoice) -> list[dict[str, Any]]:
