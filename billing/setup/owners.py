@@ -278,11 +278,13 @@ def preview_of(top: Entry, actor: str, periods: Sequence[BillingPeriod]) -> Prev
 
 def _dated_facts() -> dict[tuple[str, str], DatedTexts]:
     """Return the dated values of each team's cost centre and organisation, by code and fact."""
-    found: dict[tuple[str, str], DatedTexts] = {}
-    for team in Team.objects.select_related("parent"):
-        found[team.code, "cost_center"] = CostCenters.of(team)
-        found |= {(team.code, fact): organisation_of(team, fact) for fact in ORGANISATION}
-    return found
+    teams = Team.objects.select_related("parent")
+    return {(team.code, fact): dated for team in teams for fact, dated in dated_facts_of(team).items()}
+
+
+def dated_facts_of(team: Team) -> dict[str, DatedTexts]:
+    """Return the dated values of a team's cost centre and of each fact of ORGANISATION."""
+    return {"cost_center": CostCenters.of(team), **{fact: organisation_of(team, fact) for fact in ORGANISATION}}
 
 
 def _moved_facts(

@@ -18,6 +18,7 @@ from billing.tenancy.models import ApiToken, AuditEntry, Team
 RIGHT_OF_SCOPE: Final[Mapping[str, Right]] = {
     "usage:read": Right.READ, "prices:read": Right.READ, "invoices:read": Right.READ, "budgets:read": Right.READ,
     "prices:write": Right.EDIT_PRICES, "prices:approve": Right.APPROVE,
+    "teams:write": Right.OPERATE,
 }  # fmt: skip
 """Right that a signed-in person needs in place of a token's scope; the other scopes are for tokens only."""
 RIGHT_OF_OWNER: Final[Mapping[str, Right]] = {

@@ -18,9 +18,10 @@ from metering.messages import Message, UserError
 
 SCOPES = (
     "usage:write", "usage:read", "usage:correct", "prices:read", "prices:write", "prices:approve", "invoices:read",
-    "budgets:read", "journal:acknowledge", "disputes:write", "people:provision",
+    "budgets:read", "journal:acknowledge", "disputes:write", "teams:write",
+    "people:provision",
 )  # fmt: skip
-OF_ALL_TEAMS = {"usage:write", "prices:write", DECIDES, "people:provision"}
+OF_ALL_TEAMS = {"usage:write", "prices:write", DECIDES, "teams:write", "people:provision"}
 OWN = frozenset({"usage:read", "prices:read", "invoices:read", DECIDES})
 """Scopes of tokens that a person may create for themselves: to read, to prove identity, to approve.
 

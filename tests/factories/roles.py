@@ -216,6 +216,7 @@ MATRIX: dict[str, tuple[str, dict[str, int]]] = {
     "api/v1/scim/v2/Groups": ("POST", WRITE),
     "api/v1/scim/v2/Groups/<int:pk>": ("PATCH", WRITE),
     "api/v1/teams": ("GET", LIST),
+    "api/v1/teams/<str:code>/organisation": ("GET", API),
     "api/v1/prices": ("GET", LIST),
     "api/v1/commitments": ("GET", LIST),
     "api/v1/commitments/drafts": ("GET", LIST),

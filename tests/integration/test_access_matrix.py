@@ -59,6 +59,8 @@ OPERATIONS: Final[dict[str, dict[str, Cells]]] = {
     "GET quarantine": {"usage:read": TAKEN},
     "POST quarantine/<int:pk>": {"usage:correct": WRONG},
     "GET teams": {"invoices:read": SAME},
+    "GET teams/<str:code>/organisation": {"invoices:read": OF_ONE},
+    "PATCH teams/<str:code>/organisation": {"teams:write": WRONG},
     "GET prices": {"prices:read": SAME},
     "GET commitments": {"invoices:read": SAME},
     "GET commitments/drafts": {"invoices:read": SAME},
@@ -116,6 +118,7 @@ BY_ROLE: Final[dict[str, Cells]] = {
     "PATCH price-versions/<str:name>": {**SESSION, "finance": 409, "admin": 409},  # it is published
     "POST price-versions": PRICES,  # an empty form
     "POST commitments/drafts": PRICES,
+    "PATCH teams/<str:code>/organisation": {**SESSION, "admin": 400},  # an empty form
     "POST disputes": SESSION,
     "POST ^budgets/authorize(?P<client_path>/.*)?$": SESSION,
     "POST periods/<str:month>/meter-readings": SESSION,

@@ -21,7 +21,7 @@ from tests.factories import apply
 from tests.factories.api import problem, program
 
 pytestmark = pytest.mark.django_db
-VALUES = {"pk": "1", "month": "2026-10", "name": "2026-10", "step": "submit"}
+VALUES = {"pk": "1", "month": "2026-10", "name": "2026-10", "step": "submit", "code": "nlp"}
 Get = Callable[[str, str], str]
 
 

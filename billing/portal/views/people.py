@@ -50,6 +50,7 @@ SCOPE_WORDS: Final = {
     "budgets:read": _("Ask whether a request may be served, which reserves what it may cost"),
     "journal:acknowledge": _("Confirm that the ledger has booked a journal"),
     "disputes:write": _("Open and answer disputes"),
+    "teams:write": _("Change cost centre, department, legal entity and parent of teams"),
     "people:provision": _("Let an identity provider make accounts and give roles (SCIM)"),
 }
 SCOPE_CHOICE: Final = '<code>{}</code> <span class="soft">{}</span>'
