@@ -5,8 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from billing.local.embedded import attach
 from billing.local.embedded.binaries import postgres_directory
 from billing.local.embedded.errors import EmbeddedError
 from billing.local.embedded.layout import Layout
@@ -50,6 +52,26 @@ def test_accounts_that_are_damaged_are_named(content: str, tmp_path: Path, monke
     (tmp_path / "accounts.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(HomeError, match=r"accounts\.json is damaged: delete it"):
         account_put(username="admin", staff=True)
+
+
+def test_what_a_cluster_lacks_is_one_line(tmp_path: Path) -> None:
+    """Each damage is done to the same cluster and mended again."""
+    home = tmp_path / "home"
+    with attach(home, need=("postgres",)):
+        pass
+    for name, said in {
+        "secrets/postgres-password": "postgres-password is gone, and .*/postgres was made with it: put back its copy",
+        "postgres/global/pg_control": "could not open file .*a file of the home is gone: put back the home from a backup",
+        "postgres/pg_wal": "FATAL: .*pg_wal.* does not exist.*a file of the home is gone: put back the home",
+        "postgres/PG_VERSION": r"postgres is damaged: it has \S+ and no PG_VERSION; put it back from a backup",
+    }.items():
+        (home / name).rename(tmp_path / "away")
+        with pytest.raises(EmbeddedError, match=said) as refused:
+            attach(home, need=("postgres",))
+        assert "\n" not in str(refused.value)
+        (tmp_path / "away").rename(home / name)
+    with attach(home, need=("postgres",)) as services:
+        psycopg.connect(services.database_owner_url).close()
 
 
 @pytest.mark.parametrize("damage", ["secrets/django-secret-key", "secrets/postgres-password", "postgres/base"])

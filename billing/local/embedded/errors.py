@@ -5,6 +5,8 @@ from pathlib import Path
 from billing.runtime.home import HomeError
 
 _BYTES = 16_384
+_GRAVE = ("FATAL:", "PANIC:", "ERROR:", "syntax error")
+_BACKUP = "put back the home from a backup"
 _OTHER_DISK = "free some space or set SUANPAN_HOME to a directory on another disk"
 _ADVICE = (
     ("No space left on device", _OTHER_DISK),
@@ -17,8 +19,10 @@ _ADVICE = (
     ("Operation not permitted", "run as an ordinary user, or give this container its usual capabilities"),
     ("Permission denied", "run as the owner of the home or set SUANPAN_HOME to a directory of your own"),
     ("error while loading shared libraries", "install the requirements again; the wheel does not fit this system"),
-    ("No such file or directory", "a file of the home is gone: put back the home from a backup"),
-    ("could not locate a valid checkpoint", "the home is damaged: put it back from a backup"),
+    ("No such file or directory", f"a file of the home is gone: {_BACKUP}"),
+    ("does not exist", f"a file of the home is gone: {_BACKUP}"),
+    ("incompatible with server", f"the home is damaged: {_BACKUP}"),
+    ("could not locate", f"the home is damaged: {_BACKUP}"),
     ("contains errors", "mend the file that is named"),
 )
 
@@ -48,7 +52,9 @@ def log_since(log: Path, offset: int, *, lines: int = 4) -> list[str]:
 
 def start_failed(what: str, log: Path, offset: int) -> EmbeddedError:
     """Build the error for a program that ended before it was ready, with its output since `offset`."""
-    said = "; ".join(log_since(log, offset)) or "it wrote nothing"
+    lines = log_since(log, offset, lines=100)
+    grave = [line for line in lines if any(word in line for word in _GRAVE)]
+    said = "; ".join((grave or lines)[-4:]) or "it wrote nothing"
     if "Address already in use" in said:
         return PortTaken(f"{what}: the port is taken")
     advice = next((remedy for complaint, remedy in _ADVICE if complaint in said), "read the log")

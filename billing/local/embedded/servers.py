@@ -147,8 +147,11 @@ class Postgres(Server):
         PostgreSQL would refuse to start if that pid now belonged to another process, as it soon does in containers. No
         server of ours can be alive here; a server started by hand holds no lock of ours, but works in its data directory.
         """
+        word = self.layout.home / "secrets" / PASSWORD
         if not (self.layout.data / "PG_VERSION").exists():
             self._make_cluster(lock)
+        elif not word.exists():  # a new one would open nothing
+            raise EmbeddedError(f"{word} is gone, and {self.layout.data} was made with it: put back its copy from a backup")
         pid_file = self.layout.data / "postmaster.pid"
         if pid_file.exists():
             pid = pid_file.read_text().partition("\n")[0]
