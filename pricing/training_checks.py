@@ -117,9 +117,9 @@ def _experience(facts: Mapping[str, Fraction], mfu: Fraction) -> Check:
     own = facts["mfu_p90"]
     both = {"mfu": _text(mfu), "own": _text(own)}
     return Check("experience", mfu <= own, Message(
-        "mfu %(mfu)s against %(own)s, which nine in ten of your own runs do not pass", **both
+        "mfu %(mfu)s against %(own)s, your 90th percentile", **both
     ) if mfu <= own else Message(
-        "too hopeful: mfu %(mfu)s against %(own)s, which nine in ten of your own runs do not pass", **both
+        "too hopeful: mfu %(mfu)s against %(own)s, your 90th percentile", **both
     ))
 
 

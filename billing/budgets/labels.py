@@ -3,6 +3,7 @@
 from typing import Final
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from billing.budgets.models import Alert, Budget, CostAnomaly
 
@@ -30,7 +31,7 @@ ALERT_LEVEL: Final = {
 FEEDBACK: Final = {
     CostAnomaly.Feedback.TRUE: _("Not expected"),
     CostAnomaly.Feedback.FALSE: _("False alarm"),
-    CostAnomaly.Feedback.PLANNED: _("Expected"),
+    CostAnomaly.Feedback.PLANNED: pgettext_lazy("anomaly", "Expected"),
 }
 FORECAST_METHOD: Final = {
     "line": _("Mean rate of the period"),

@@ -44,7 +44,7 @@ KINDS: Final[Mapping[str, ExceptionKind]] = {
     ),
     "shared_cost_unknown": ExceptionKind(_("Shared cost not entered"), FINANCE, "close", _("Enter what the month cost")),
     "metering_gap": ExceptionKind(
-        _("Metering gap"), OPERATOR, "sources", _("Report or fill in what nobody watched"), waivable=True,
+        _("Metering gap"), OPERATOR, "sources", _("Backfill missing usage"), waivable=True,
     ),
     "sequence_gap": ExceptionKind(
         _("Numbered records that never arrived"), OPERATOR, "sources", _("Send the missing records again"), waivable=True,

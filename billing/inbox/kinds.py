@@ -62,7 +62,7 @@ KINDS: Final = (
     Kind("quarantine", _("Quarantine"), _("Correct or dismiss"), (Right.OPERATE,), months.quarantine, months.FOUND),
     Kind("silent", _("Silent sources"), _("Look at the source"), (Right.OPERATE,), months.silent, months.FOUND),
     Kind("token", _("API tokens that end"), _("Make the next one"), (), tokens.ending, tokens.EXPIRING),
-    Kind("finding", _("Findings of checks"), _("Solve or waive"), (Right.OPERATE, Right.CLOSE),
+    Kind("finding", _("Failed checks"), _("Solve or waive"), (Right.OPERATE, Right.CLOSE),
          months.others, months.FOUND),
     Kind("anomaly", _("Unusual days"), _("Answer"), (Right.BUDGET,), deliveries.anomalies, deliveries.UNANSWERED),
     Kind("mail", _("Mails that failed"), _("Send again"), (Right.CLOSE,), deliveries.mails, deliveries.REFUSED),

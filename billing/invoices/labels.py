@@ -20,10 +20,10 @@ INVOICE_STATUS: Final[dict[str, Promise]] = {
     Invoice.Status.ISSUED: _("Issued"),
     Invoice.Status.VOID: _("Void"),
 }
-DOCUMENT_STATE: Final = {**INVOICE_STATUS, "disputed": _("Disputed"), "settled": _("Settled"), "shadow": _("Shadow")}
+DOCUMENT_STATE: Final = {**INVOICE_STATUS, "disputed": _("Disputed"), "settled": _("Settled"), "shadow": _("Showback")}
 """States of an invoice or a note, as in `billing.invoices.selectors.state_of` and the sums under lists."""
 DOCUMENT_KIND: Final[dict[str, Promise]] = {
-    "invoice": _("Invoice"), "shadow": _("Shadow"), Note.Kind.CREDIT: _("Credit note"), Note.Kind.REBILL: _("Rebill"),
+    "invoice": _("Invoice"), "shadow": _("Showback"), Note.Kind.CREDIT: _("Credit note"), Note.Kind.REBILL: _("Rebill"),
 }  # fmt: skip
 BILLING_MODE: Final[dict[str, Promise]] = {
     BillingMode.Mode.SHADOW: _("Only shown"), BillingMode.Mode.CHARGEBACK: _("Charged by invoice"),

@@ -106,7 +106,7 @@ class ChangeForm(RowsForm):
 
     name = Line(label=_("Name"), max_length=LONGEST_NAME, required=False)
     amount = Amount(label=_("Amount"), required=False)
-    valid_until = Midnight(label=_("Ends on the morning of"), required=False, help_text=_("may stay empty"))
+    valid_until = Midnight(label=_("End date (exclusive)"), required=False, help_text=_("may stay empty"))
     reason = Text(label=_("Reason"), max_length=500, required=False, help_text=_("where a second person agrees"))
     looked = Text(required=False, max_length=100_000, widget=forms.HiddenInput)
 
@@ -211,7 +211,7 @@ class BudgetForm(RowsForm, ThresholdsForm):
     )  # fmt: skip
     amount = Amount(label=_("Amount"), required=False)
     valid_from = Midnight(label=_("From"), required=False, help_text=_("may stay empty; its first period counts whole"))
-    valid_until = Midnight(label=_("Ends on the morning of"), required=False, help_text=_("may stay empty"))
+    valid_until = Midnight(label=_("End date (exclusive)"), required=False, help_text=_("may stay empty"))
     plan = forms.Field(label=_("Amounts by month"), required=False)
 
     def __init__(self, data: QueryDict | None = None, *, teams: QuerySet[Team], currency: str, today: date) -> None:

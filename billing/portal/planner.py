@@ -208,7 +208,7 @@ def _adjustment_row(
     """Return the reward (below 0) or penalty of the main run, if its MFU is as planned."""
     name = gettext("Efficiency adjustment by %(policy)s, not in the cost") % {"policy": policy.name}
     if policy.shadow:
-        name = gettext("%(adjustment)s (shadow)") % {"adjustment": name}
+        name = gettext("%(adjustment)s (showback)") % {"adjustment": name}
     verdicts = [(case, _verdict(case, policy, hfu_over_mfu)) for case in cases]
     return name, "money", [round_amount(case.main_cost * (verdict.multiplier - 1)) for case, verdict in verdicts]
 

@@ -10,7 +10,7 @@ from pricing.contexts import class_and_context
 from pricing.efficiency import Form
 
 PRICE_DRAFT_STATE: Final = {
-    PriceDraft.State.DRAFT: _("Being written"),
+    PriceDraft.State.DRAFT: _("Draft"),
     PriceDraft.State.SUBMITTED: _("Waits for approval"),
     PriceDraft.State.APPROVED: _("Published"),
     PriceDraft.State.REJECTED: _("Sent back"),

@@ -116,10 +116,10 @@ def _invite(user: User) -> None:
     key = f"{user_pk_to_url_str(user)}-{default_token_generator.make_token(user)}"
     link = settings.PORTAL_URL.rstrip("/") + f"/account/password/reset/key/{key}/"
     with override(settings.LANGUAGE_CODE):
-        subject = gettext("Your account of Suanpan")
+        subject = gettext("Set up your Suanpan account")
         text = gettext(
             "%(name)s is your user name for Suanpan. Choose a password:\n\n%(link)s\n\n"
-            "The link counts once, for %(days)s days."
+            "The link works once and expires in %(days)s days."
         )
     days = settings.PASSWORD_RESET_TIMEOUT // 86_400
     try:

@@ -55,7 +55,7 @@ def make_a_token(walk: Walk) -> None:
     walk.menu("/tokens/")
     walk.page.get_by_label(walk.words("Purpose")).fill("dashboard")
     walk.click(walk.page.locator("input[value='invoices:read']"))
-    walk.ends("Make token")
+    walk.ends("Create token")
 
 
 def budget_at_risk(walk: Walk) -> None:

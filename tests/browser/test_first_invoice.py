@@ -51,7 +51,7 @@ def installed(ada: Person, link: str, name: str) -> str:
     ada.follow("First steps")
     ada.follow(link)
     ada.field("Name of the cluster or gateway").fill(name)
-    ada.send("Make token and commands")
+    ada.send("Create token and configuration")
     ada.station(f"install-{name}")
     found = re.search(r"spn_[\w-]+", ada.page.locator("pre.command").first.inner_text())
     assert found is not None

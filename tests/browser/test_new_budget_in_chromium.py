@@ -28,7 +28,7 @@ def test_finance_writes_a_plan_is_refused_and_makes_it(tmp_path: Path, page: Pag
     page.get_by_role("button", name="Add a row").click()
     page.get_by_label("Month 13").fill("2099-01")
     page.get_by_label("Amount 13").fill("ten")
-    page.get_by_role("button", name="Make the budget").click()
+    page.get_by_role("button", name="Create budget").click()
     expect(page.get_by_role("alert")).to_contain_text("2099-01 'ten': must be an amount from 0.01")
     for language in ("en", "zh-hans"):
         page.set_extra_http_headers({"accept-language": language})
@@ -47,7 +47,7 @@ def test_finance_writes_a_plan_is_refused_and_makes_it(tmp_path: Path, page: Pag
     page.get_by_label("Team or group").select_option("nlp")
     page.get_by_label("Period", exact=True).select_option("plan")
     page.get_by_label("Amount 1", exact=True).fill("1,000.00")
-    page.get_by_role("button", name="Make the budget").click()
+    page.get_by_role("button", name="Create budget").click()
     expect(page.get_by_role("heading", name="Alerts", exact=True)).to_be_visible()
     made = Budget.objects.get()
     assert page.url.endswith(f"/budgets/{made.pk}/")

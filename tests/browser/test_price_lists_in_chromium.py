@@ -40,7 +40,7 @@ def test_one_person_writes_a_list_and_another_approves_it(page: Page, october: N
     page.get_by_label(f"Price or sheet {rows.count()}").fill("2.5")
     shot(page, "3-form")
     page.get_by_role("button", name="Save the draft").click()
-    expect(page.get_by_role("heading", name="Being written")).to_be_visible()
+    expect(page.get_by_role("heading", name="Draft", exact=True)).to_be_visible()
     expect(page.get_by_role("row", name="NVIDIA-H800 per GPU-Hours 10.0000 11.5505 +15.51%")).to_be_visible()
     expect(page.get_by_role("row", name="NVIDIA-L20")).to_have_count(2)
 
@@ -73,7 +73,7 @@ def test_one_person_writes_a_list_and_another_approves_it(page: Page, october: N
     page.get_by_label("Note (kept with the approval)").fill("as agreed in the council")
     shot(page, "6-approve")
     page.get_by_role("button", name="Approve and publish").click()
-    expect(page.get_by_text("To come")).to_be_visible()
+    expect(page.get_by_text("Scheduled", exact=True)).to_be_visible()
     expect(page.get_by_text("as agreed in the council")).to_be_visible()
     shot(page, "7-version")
     version = PriceVersion.objects.get(name="2099-01")
@@ -93,7 +93,7 @@ def test_a_team_sees_prices_but_neither_drafts_nor_what_they_cost(page: Page, oc
     page.get_by_role("link", name="New price list").click()
     page.get_by_label("Name").fill("secret-plan")
     page.get_by_role("button", name="Save the draft").click()
-    expect(page.get_by_role("heading", name="Being written")).to_be_visible()
+    expect(page.get_by_role("heading", name="Draft", exact=True)).to_be_visible()
     draft = PriceDraft.objects.get()
     sign_in(page, "lea")
     expect(page.get_by_text("secret-plan")).to_have_count(0)
@@ -113,7 +113,7 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, live_server: Any, oc
     page.get_by_label("Price or sheet 1").fill("12.3456")
     shot(page, f"w{width}-form")
     page.get_by_role("button", name="Save the draft").click()
-    expect(page.get_by_role("heading", name="Being written")).to_be_visible()
+    expect(page.get_by_role("heading", name="Draft", exact=True)).to_be_visible()
     draft, version = PriceDraft.objects.get(), PriceVersion.objects.get()
     paths = {
         "prices": "/prices/", "draft": f"/prices/drafts/{draft.pk}/", "edit": f"/prices/drafts/{draft.pk}/edit/",

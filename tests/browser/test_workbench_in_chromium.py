@@ -67,7 +67,7 @@ def test_the_h800_price_is_raised_to_recover_its_cost_at_65_percent_sold(page: P
     page.get_by_label("Why do prices change?").fill("Recover the cost at 65 % sold")
     shot(page, "workbench-3-raised")
     page.get_by_role("button", name="Save as a draft").click()
-    expect(page.get_by_role("heading", name="Being written")).to_be_visible()
+    expect(page.get_by_role("heading", name="Draft", exact=True)).to_be_visible()
     month = next_month(month_of(timezone.now(), "Asia/Shanghai"))
     sheet, draft = CostSheet.objects.get(name=f"NVIDIA-H800 {month}"), PriceDraft.objects.get()
     assert (sheet.inputs["sold_share"], draft.name, draft.makers) == ("0.65", month, ["ana"])
@@ -82,7 +82,7 @@ def test_the_h800_price_is_raised_to_recover_its_cost_at_65_percent_sold(page: P
     page.goto(f"/prices/drafts/{draft.pk}/")
     page.get_by_text("Approve…").click()
     page.get_by_role("button", name="Approve and publish").click()
-    expect(page.get_by_text("To come")).to_be_visible()
+    expect(page.get_by_text("Scheduled", exact=True)).to_be_visible()
     shot(page, "workbench-4-published")
     version = PriceVersion.objects.get(name=month)
     assert version.published_by == "ben"
@@ -269,7 +269,7 @@ def test_a_report_in_a_file_is_priced_by_prompt_length_and_saved(page: Page, oct
     shot(page, "token-report-1-priced")
     page.get_by_label("Why do prices change?").fill("Long prompts cost more")
     page.get_by_role("button", name="Save as a draft").click()
-    expect(page.get_by_role("heading", name="Being written")).to_be_visible()
+    expect(page.get_by_role("heading", name="Draft", exact=True)).to_be_visible()
     expect(page.get_by_role("row", name="long prompts of 2001+ tokens")).to_contain_text("2.6667")
     shot(page, "token-report-2-draft")
     assert PriceDraft.objects.get().content["tokens"][-1]["model"] == "long"
@@ -295,7 +295,7 @@ def test_the_workbenches_fit_on_a_phone(page: Page, october: Path) -> None:
 
 CHINESE = {
     "Price workbench": "价格工作台", "Save as a draft": "保存为草稿", "Why do prices change?": "价格为何变更？",
-    "Being written": "编写中", "What is in the price list": "列入价格表的内容", "Price list": "价格表",
+    "Draft": "草稿", "What is in the price list": "列入价格表的内容", "Price list": "价格表",
 }  # fmt: skip
 
 
@@ -348,7 +348,7 @@ def test_the_price_is_raised_on_a_phone_and_a_desk_in_both_languages(
     expect(listed).to_have_count(0)
     page.get_by_label(said("Why do prices change?")).fill("65 %")
     page.get_by_role("button", name=said("Save as a draft")).click()
-    expect(page.get_by_role("heading", name=said("Being written"))).to_be_visible()
+    expect(page.get_by_role("heading", name=said("Draft"), exact=True)).to_be_visible()
     shot(page, f"raise-{language}-{width}-3-draft")
     assert PriceDraft.objects.get().content["gpu"][0]["cost_sheet"].startswith("NVIDIA-H800")
     wait_until_all_there(page)  # else the database is emptied under a request

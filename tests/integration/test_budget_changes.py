@@ -160,8 +160,8 @@ def test_a_lead_lowers_at_once_and_asks_for_more_on_the_page(people: None, tmp_p
 
 
 @pytest.mark.parametrize(("asked", "shown"), [
-    ({"valid_until": datetime(2026, 10, 31, 16, tzinfo=UTC)}, "Ends on the morning of 2026-11-01"),
-    ({"amount": money("300.00"), "valid_until": None}, "Ends on the morning of —"),
+    ({"valid_until": datetime(2026, 10, 31, 16, tzinfo=UTC)}, "End date (exclusive) 2026-11-01"),
+    ({"amount": money("300.00"), "valid_until": None}, "End date (exclusive) —"),
     ({"amount": money("300.00")}, ""),
 ])  # fmt: skip
 def test_who_approves_sees_the_day_of_the_billing_zone_on_which_it_will_end(
@@ -172,7 +172,7 @@ def test_who_approves_sees_the_day_of_the_billing_zone_on_which_it_will_end(
     page = " ".join(signed_in("fin").get(f"/budgets/{known.pk}/").content.decode().split())
     assert "A change waits for approval" in page
     assert shown in page
-    assert page.count("Ends on the morning of") == bool(shown)
+    assert page.count("End date (exclusive)") == bool(shown)
 
 
 def test_an_end_within_a_day_stays_where_only_the_name_is_changed(people: None, tmp_path: Path) -> None:

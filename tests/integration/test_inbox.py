@@ -289,11 +289,11 @@ def test_the_most_money_comes_first_and_the_menu_counts(october: str) -> None:
     )
     assert [(row[0], row[3]) for row in waits("sam")] == [("mail", money("1008.00")), ("dispute", money("100.00"))]
     page = text_of(signed_in("sam"), "/inbox/")
-    assert "2 things wait for you" in page
+    assert "2 items need your attention" in page
     assert '<span class="waiting">2</span></a>' in page
     assert 'href="/disputes/' in page
     other = text_of(signed_in("viv"), "/inbox/")
-    assert "Nothing waits for you" in other
+    assert "Nothing needs your attention" in other
     assert "waiting" not in other.partition("<main")[0]
 
 
@@ -349,7 +349,7 @@ def test_a_digest_is_sent_once_a_day_from_eight_local_time(
     assert digests_send(now=MORNING) == 1
     assert digests_send(now=MORNING + timedelta(hours=3)) == 0
     assert hooked == [(
-        "hook", "1 thing waits for you · Suanpan",
+        "hook", "1 item needs your attention · Suanpan",
         f"Disputes (1): 100.00 CNY\n  Dispute of {october}, nlp: 100.00\n\nInbox: https://billing.example/inbox/\n"
         "You can change or stop this message on the page Inbox.\n",
     )]  # fmt: skip

@@ -132,7 +132,7 @@ def test_what_is_not_owed_stands_beside_the_total_and_currencies_are_never_added
         "Issued 2 documents 1,034.20",
         "Draft 1 document 100.00",
         "Total 3 documents CNY 1,134.20",
-        "Not in the total: Shadow 1 document 50.00",
+        "Not in the total: Showback 1 document 50.00",
         "Not in the total: Void 1 document 3.00",
         "Total 1 document USD 7.00",
     ]
@@ -143,7 +143,7 @@ def test_the_total_follows_the_filter_and_the_teams_that_somebody_sees() -> None
     finance = signed_in("finance")
     assert foot(finance, "/invoices/?q=2026-10") == ["Total 2 documents 1,034.20"]
     assert foot(finance, "/invoices/?q=cv&month=none") == [
-        "Issued 1 document 26.20", "Total 1 document CNY 26.20", "Not in the total: Shadow 1 document 50.00",
+        "Issued 1 document 26.20", "Total 1 document CNY 26.20", "Not in the total: Showback 1 document 50.00",
         "Total 1 document USD 7.00",
     ]  # fmt: skip
     assert foot(signed_in("lead", "nlp"), "/invoices/") == [

@@ -74,7 +74,7 @@ class ChangeForm(PageForm):
     kind = forms.ChoiceField(label=_("What changes"), choices=list(CHANGE_KIND.items()))
     name = Line(label=_("Name"), max_length=NAME_LIMIT, help_text=_("shown on lines"))
     valid_from = Midnight(label=_("From"))
-    valid_until = Midnight(label=_("Ends on the morning of"), required=False, help_text=_("empty: the end of closed time"))
+    valid_until = Midnight(label=_("End date (exclusive)"), required=False, help_text=_("empty: the end of closed time"))
     accelerator = Line(label=_("Accelerator"), max_length=512, required=False)
     resource = Line(label=_("Slice"), max_length=512, required=False)
     model = Line(label=_("Model"), max_length=512, required=False)

@@ -53,7 +53,7 @@ class TermsForm(PageForm):
     gpu_hours_per_month = Number(label=_("GPU-hours a month"))
     price_per_gpu_hour = Number(label=_("Price per GPU-hour"))
     valid_from = Midnight(label=_("From"))
-    valid_until = Midnight(label=_("Ends on the morning of"), required=False)
+    valid_until = Midnight(label=_("End date (exclusive)"), required=False)
     reason = Text(label=_("Reason"), max_length=services.MAX_REASON)
 
 
@@ -63,7 +63,7 @@ class EndForm(PageForm):
     known_by = ("name",)
     ends = Text(widget=forms.HiddenInput, initial="yes")
     name = Text(widget=forms.HiddenInput)
-    valid_until = Midnight(label=_("Ends on the morning of"))
+    valid_until = Midnight(label=_("End date (exclusive)"))
     reason = Text(label=_("Reason"), max_length=services.MAX_REASON)
 
 

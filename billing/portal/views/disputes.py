@@ -101,7 +101,7 @@ class DisputeForm(PageForm):
 
 
 class StepForm(PageForm):
-    text = Text(label=_("What is said, shown or decided"), required=False)
+    text = Text(label=_("Comment"), required=False)
 
 
 @form_page
@@ -153,7 +153,7 @@ def _steps(request: HttpRequest, found: Dispute) -> list[tuple[str, str]]:
     works = waits and not escalated and access.may(Right.CLOSE)
     ours = access.may(Right.DISPUTE, found.team)
     offered = [
-        (works and found.status == Status.OPEN, "triage", gettext("Take it up")),
+        (works and found.status == Status.OPEN, "triage", gettext("Start review")),
         (works and found.status != Status.EVIDENCE, "ask", gettext("Ask for evidence")),
         (waits and ours, "evidence", gettext("Add evidence")),
         (decides, "uphold", gettext("Uphold: credit it")),

@@ -126,7 +126,7 @@ class ClaimForm(PageForm):
     new_team = Line(label=_("Code of the new team"), max_length=64, required=False)
     platform = forms.BooleanField(label=_("Paid by the platform, recovered through token prices"), required=False)
     valid_from = Day(label=_("From"), required=False, help_text=_("empty: always"))
-    valid_until = Day(label=_("Ends on the morning of"), required=False, help_text=_("empty: open"))
+    valid_until = Day(label=_("End date (exclusive)"), required=False, help_text=_("empty: open"))
 
     def clean(self) -> dict[str, Any]:
         """Check that one team is named, and that no consumer is the platform's: token prices recover its cost."""
