@@ -1,6 +1,7 @@
 """Kong's http-log and APISIX's http-logger post their entries as they are: the records of the log readers, once each."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 
 from billing.usage.models import QuarantinedRecord
+from billing.usage.services import quarantine_replay
 from metering.logs.formats import translator
 from metering.records import TokenUsage
 from tests.factories.api import gateway, problem, program
@@ -55,6 +57,20 @@ def test_a_batch_of_apisix_counts_calls_passes_over_the_rest_and_keeps_what_has_
     lines = "\n".join(json.dumps(line) for line in json.loads(APISIX))
     assert counts(send("usage/apisix", lines, "text/plain")) == NOTHING_NEW  # concat_method: new_line
     assert QuarantinedRecord.objects.count() == 1
+
+
+def test_a_call_without_counts_is_in_the_ledger_once_a_person_has_added_them() -> None:
+    gateway(source="apisix-hq")("usage/apisix", json.loads(APISIX)[2])
+    entry = QuarantinedRecord.objects.get()
+    fields = json.loads(entry.record)
+    counts_of_the_bill = {
+        "input_tokens": 60, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 7,
+        "reasoning_output_tokens": 0,
+    }  # fmt: skip
+    corrected = json.dumps({**fields, **counts_of_the_bill})
+    now = datetime(2026, 12, 1, tzinfo=UTC)
+    quarantine_replay(record_id=entry.pk, actor="admin", reason="as billed", now=now, corrected=corrected)
+    assert ledger() == [("apisix-hq", "cv-key-1", "qwen3-32b", 1, 60, 0, 7)]
 
 
 def test_words_and_keys_of_clients_are_kept_nowhere() -> None:

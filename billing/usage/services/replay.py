@@ -69,7 +69,7 @@ _EFFICIENCY = _Door(efficiency_ingest, EfficiencySample)
 _ENGINE = _Door(engine_readings_ingest, EngineReading)
 _ENDPOINTS = {
     "usage/tokens": _TOKENS, "events": _TOKENS, "events/batch": _TOKENS, "usage/litellm": _TOKENS,
-    "v1/traces": _TOKENS, "v1/logs": _TOKENS,
+    "usage/kong": _TOKENS, "usage/apisix": _TOKENS, "v1/traces": _TOKENS, "v1/logs": _TOKENS,
     "usage/gpu-allocations": _GPU, "usage/capacity": _CAPACITY, "usage/efficiency": _EFFICIENCY,
     "usage/engine-counters": _ENGINE,
     "import_usage tokens": _TOKENS, "import_usage gpu": _GPU, "import_usage capacity": _CAPACITY,
