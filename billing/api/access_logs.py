@@ -20,6 +20,7 @@ from billing.api.schema import INGEST_ANSWER
 from metering.gateways.translation import Translated, unreadable
 from metering.logs.formats import Translate, translator
 from metering.logs.mapping import Incomplete
+from metering.messages import Message
 from metering.raw_json import tolerant
 from metering.record_checks import RecordError
 from metering.records import Rejected, TokenUsage, decode_batch, record_error
@@ -50,7 +51,7 @@ def _translated(lines: Raws, translate: Translate) -> Translated:
         try:
             fields = tolerant(raw)
             if not isinstance(fields, dict):
-                raise RecordError("a line must be a JSON object")
+                raise RecordError(Message("a record must be a JSON object"))
             for item in translate(fields, _name(fields)):
                 found.append((index, msgspec.json.encode(item.record if isinstance(item, Incomplete) else item)))
         except UNREADABLE_LINE as error:
