@@ -3,7 +3,7 @@
 A check is a function of a `Context` that yields exceptions.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 from billing.closing.exceptions import Context, ReportedException
 from billing.invoices.selectors import known_before
-from billing.rates.selectors import rate_card
+from billing.rates.selectors import allocation_policy_at, rate_card
 from billing.rating.reference_data import gpu_seconds
 from billing.tenancy.selectors import consumer_book, namespace_book
 from billing.usage.gaps import Gap, clusters_reported, metering_gaps
-from billing.usage.overallocation import Overallocation, overallocations
+from billing.usage.overallocation import Overallocation, overallocations, time_without_capacity
 from billing.usage.reached import Reached
 from billing.usage.reconciliation import estimated_ends, sequence_gaps, silent_sources
 from billing.usage.selectors import allocated_twice_by_pod, close_before, late_windows, not_taken_in
@@ -211,6 +211,34 @@ def ends_estimated(context: Context) -> Iterator[ReportedException]:
         )  # fmt: skip
         subject = f"{end.cluster}/{end.pod or 'others'}"
         yield ReportedException("estimated_end", subject, gpu_seconds(end.device_us), "gpu_seconds", False, words)
+
+
+def used_without_capacity(context: Context) -> dict[tuple[str, str], Decimal]:
+    """Return GPU-seconds used while nobody reported the capacity of their pool, where they are more than a tolerance.
+
+    They are taken off the idle time of the hours whose capacity is known, which then is too low.
+    """
+    found = time_without_capacity(context.period.window, over=context.now >= context.period.end)
+    return {pool: beyond for pool, beyond in found.items() if beyond > OVERHELD_TOLERANCE * _used(context, pool)}
+
+
+def _used(context: Context, pool: tuple[str, str]) -> Decimal:
+    time = context.rated.device_time.get(pool)
+    return gpu_seconds(time.charged + time.platform + time.unowned + time.unpriced) if time else Decimal(0)
+
+
+def idle_partly_unknown(context: Context, used: Mapping[tuple[str, str], Decimal]) -> Iterator[ReportedException]:
+    """Yield pools whose idle time a policy bills, and of whose capacity a part of the month is unknown.
+
+    `used`: GPU-seconds of that part, by pool.
+    """
+    policy = allocation_policy_at(context.period.start)
+    advice = Message(
+        "used while no capacity was reported, and taken off the idle time that is billed: report the capacity of that time"
+    )
+    for pool, beyond in used.items():
+        if policy is not None and policy.rule_of(*pool) is not None:
+            yield ReportedException("idle_capacity_unknown", "/".join(pool), beyond, "gpu_seconds", context.blocks, advice)
 
 
 def capacity_exceeded(context: Context, idle: dict[tuple[str, str], Decimal]) -> Iterator[ReportedException]:

@@ -241,13 +241,15 @@ def found_in(
         report.exceptions += check(context)
     _account_capacity(report, context)
     report.exceptions += exceptions.idle_without_capacity(context, report.pools) if is_open else ()
+    partly = completeness.used_without_capacity(context)
+    report.exceptions += completeness.idle_partly_unknown(context, partly) if is_open else ()
     if thorough or is_open:
         pools = [pool for pool in report.pools if pool["idle"] is not None]
         idle = {(pool["cluster"], pool["accelerator"]): Decimal(pool["idle"]) for pool in pools}
         report.exceptions += completeness.capacity_exceeded(context, idle)
     report.unmatched, report.reached = unmatched_rules(context), reached_in(window)
     report.exceptions += completeness.files_ending_early(context, report.reached) if is_open else ()
-    report.checks = [*accounted(rated, reads.held()), _engines_agree(context), _capacity_check(report)]
+    report.checks = [*accounted(rated, reads.held()), _engines_agree(context), _capacity_check(report, partly)]
     report.checks += [_scans_agree(context)] if is_open else []
     report.checks.append(as_reported(reads.altered()))
     report.checks += [_rollups_equal_events(window)] if thorough else []
@@ -401,8 +403,11 @@ def _allocated(assessment: RatingResult) -> dict[tuple[str, str], dict[str, Any]
     }
 
 
-def _capacity_check(report: Report) -> Check:
-    """Check that used and idle time add up to the capacity wherever no more was allocated than nodes offered."""
+def _capacity_check(report: Report, partly: Iterable[tuple[str, str]]) -> Check:
+    """Check that used and idle time add up to the capacity wherever no more was allocated than nodes offered.
+
+    `partly`: pools used while nobody reported their capacity.
+    """
     name = Message("charged + platform + idle = capacity")
     if report.gpu_seconds["capacity"] is None:
         return Check(name, True, Message("capacity unknown: no capacity was reported"), compared=False, holds=False)
@@ -414,6 +419,10 @@ def _capacity_check(report: Report) -> Check:
         details.append(Message("more was allocated than offered in %(pools)s", pools=pools))
     if unknown:
         details.append(Message("capacity unknown for %(pools)s", pools=", ".join(unknown)))
+    if pools := ", ".join("/".join(pool) for pool in partly):
+        details.append(Message(
+            "capacity unknown for a part of the month in %(pools)s, whose idle time is too low", pools=pools
+        ))  # fmt: skip
     return Check(name, not beyond, Message.joined(details), holds=False)
 
 

@@ -1,4 +1,6 @@
-"""Reads of devices allocated beyond what nodes offered at an instant, which idle time of other hours hides in the sums."""
+"""Reads of devices allocated beyond what nodes offered at an instant, which idle time of other hours hides in the sums, and
+of time allocated while nobody reported what nodes offered.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -82,3 +84,28 @@ def overallocations(window: Interval) -> dict[tuple[str, str], Overallocation]:
         (cluster, accelerator): Overallocation(beyond.scaleb(-6), held.scaleb(-6))
         for cluster, accelerator, beyond, held in rows
     }
+
+
+def time_without_capacity(window: Interval, *, over: bool) -> dict[tuple[str, str], Decimal]:
+    """Return GPU-seconds allocated while no capacity of their pool was reported, by (cluster, accelerator).
+
+    Pools of which no capacity was reported in the whole window are absent. `over`: the window has passed, so that time after
+    the last report is without capacity too; until then the next report may cover it.
+    """
+    rows = rows_read(
+        f"""WITH offer AS (SELECT cluster, accelerator, start, until FROM ({OFFERED}) AS offered WHERE until > start),
+            edge AS (
+               SELECT cluster, accelerator, start AS until,
+                      coalesce(max(until) OVER (PARTITION BY cluster, accelerator ORDER BY start, until
+                                                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), %(lo)s) AS start
+               FROM offer
+               UNION ALL SELECT cluster, accelerator, %(hi)s, max(until) FROM offer WHERE %(over)s GROUP BY 1, 2
+            ), gap AS MATERIALIZED (SELECT * FROM edge WHERE until > start)
+            SELECT a.cluster, a.accelerator, sum(a.quantity * a.device_fraction * microseconds(
+                       least(s.until, gap.until) - greatest(s.start, gap.start)))
+            FROM gap JOIN usage_gpuallocation a USING (cluster, accelerator)
+                 JOIN usage_allocationrevision s ON s.allocation_id = a.id AND s.start < gap.until AND s.until > gap.start
+            GROUP BY 1, 2 ORDER BY 1, 2""",
+        {"lo": window.start, "hi": window.end, "over": over},
+    )
+    return {(cluster, accelerator): device_us.scaleb(-6) for cluster, accelerator, device_us in rows}

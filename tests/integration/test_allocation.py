@@ -162,6 +162,42 @@ def test_without_a_policy_idle_time_is_shown_and_billed_to_nobody(tmp_path: Path
     }  # fmt: skip
 
 
+def test_idle_time_of_a_pool_whose_capacity_is_known_from_mid_month_on_blocks_a_close_that_bills_it(tmp_path: Path) -> None:
+    """10 devices are known for 10 hours of the 10th. 3 devices were used for 10 hours then, and 2 for 9 hours on the 5th:
+    70 hours were idle on the 10th, and 100 - 30 - 18 = 52 are billed.
+    """
+    apply(tmp_path, allocation_policies=[THIRDS])
+    capacity()
+    hold(1, "nlp-train", 10)
+    hold(2, "cv", 10, gpus=2)
+    assert build_report(period_of("2026-10"), now=OCTOBER_OVER).blocking == []
+    hold(3, "cv", 9, gpus=2, day=5)
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    assert report.gpu_seconds["idle"] == 52 * 3600
+    (found,) = report.blocking
+    assert (found.kind, found.subject, found.quantity, found.unit) == (
+        "idle_capacity_unknown", "hq-1/NVIDIA-H800", 18 * 3600, "gpu_seconds"
+    )  # fmt: skip
+    assert "taken off the idle time that is billed" in str(found.action)
+    (check,) = [check for check in report.checks if str(check.name) == "charged + platform + idle = capacity"]
+    assert "capacity unknown for a part of the month in hq-1/NVIDIA-H800, whose idle time is too low" in str(check.detail)
+    with pytest.raises(CloseRefusedError):
+        close()
+    capacity(day=5, hours=9, units=2)
+    assert build_report(period_of("2026-10"), now=OCTOBER_OVER).blocking == []
+
+
+def test_of_a_pool_that_no_policy_bills_unknown_capacity_is_shown_and_blocks_nothing(tmp_path: Path) -> None:
+    apply(tmp_path)
+    capacity()
+    hold(1, "nlp-train", 10)
+    hold(3, "cv", 9, gpus=2, day=15)
+    report = build_report(period_of("2026-10"), now=OCTOBER_OVER)
+    assert report.blocking == []
+    (check,) = [check for check in report.checks if str(check.name) == "charged + platform + idle = capacity"]
+    assert "capacity unknown for a part of the month in hq-1/NVIDIA-H800" in str(check.detail)
+
+
 def test_by_policy_idle_time_is_split_in_proportion_to_use_to_the_cent(tmp_path: Path) -> None:
     """61 h at 6 are 366.00: 122.00 and 244.00. The account of capacity does not change."""
     used_ten_and_twenty(tmp_path, allocation_policies=[THIRDS])
