@@ -7,9 +7,10 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
-from billing.corrections.note_lines import BilledLine, NoteError
+from billing.corrections.note_lines import CO2_FIELDS, BilledLine, Co2, NoteError, co2_of
 from billing.invoices.lines import period_facts
 from billing.invoices.models import BillingPeriod, Correction, Invoice, InvoiceLine, Note, NoteLine
+from billing.invoices.selectors import document_of
 from billing.rating.models import Charge
 from billing.rating.selectors import changes_known, last_change
 from metering.messages import Message
@@ -53,13 +54,14 @@ def billed_lines(
             close_seq=document.period.close_number, line_key__in=[key.digest() for key in keys.values()]
         )
     }
+    co2 = _stated_co2(document)
     return [
         BilledLine(
             document=str(document.number), position=row.position, close_seq=document.period.close_number,
             key=keys[row.pk], quantity=row.quantity, unit_price=row.unit_price, amount=row.amount,
             usage_quantity=charges[keys[row.pk].digest()].usage_quantity,
             facility_kw=charges[keys[row.pk].digest()].facility_kw, energy_kwh=row.energy_kwh,
-            change_seq=change_seq, row=row,
+            change_seq=change_seq, row=row, co2=co2.get(row.position),
         )
         for row in rows
     ]  # fmt: skip
@@ -67,17 +69,25 @@ def billed_lines(
 
 def _rebilled(note: Note, positions: Iterable[int] | None, *, lock: bool) -> list[BilledLine]:
     rows = _at(NoteLine.objects.filter(note=note, style=NoteLine.Style.REBILL), positions)
-    months = month_of_close()
+    months, co2 = month_of_close(), _stated_co2(note)
     return [
         BilledLine(
             document=str(note.number), position=row.position, close_seq=row.close_seq,
             key=row_key(row, note.team.code, correction=row.charge_period != months[row.close_seq]),
             quantity=given(row.quantity), unit_price=given(row.unit_price), amount=row.amount,
             usage_quantity=given(row.usage_quantity), facility_kw=row.facility_kw, energy_kwh=row.energy_kwh,
-            change_seq=row.change_seq, row=row,
+            change_seq=row.change_seq, row=row, co2=co2.get(row.position),
         )
         for row in (rows.select_for_update() if lock else rows).order_by("id")
     ]  # fmt: skip
+
+
+def _stated_co2(document: Invoice | Note) -> dict[int, Co2]:
+    """Return the kilograms of CO2 of the lines of a document, by position, where it states them."""
+    if CO2_FIELDS[0] not in document.document:  # a text of many lines is read only where it has any
+        return {}
+    lines = document_of(document)["lines"]
+    return {line["position"]: kg for line in lines if (kg := co2_of(line)) is not None}
 
 
 def given(value: Decimal | None) -> Decimal:

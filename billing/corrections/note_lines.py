@@ -5,14 +5,15 @@ the same usage again, correctly. An allowance credits an amount of a line and le
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from billing.invoices.lines import energy_or_none, token_class_fields
 from metering.messages import UserError
 from pricing.meters import line_kind
-from pricing.money import round_to, split_amount
+from pricing.money import Number, round_to, split_amount
 from pricing.number_text import (
     ENERGY_PLACES,
     QUANTITY_PLACES,
@@ -27,6 +28,8 @@ from pricing.rating import Charge, LineKey
 SCHEMA = "suanpan/note/1"
 REVERSAL, WITHDRAWAL, ALLOWANCE, REBILL = "reversal", "withdrawal", "allowance", "rebill"
 CREDIT_KIND = "credit"
+CO2_FIELDS = "co2_location_kg", "co2_market_kg"
+Co2 = tuple[Decimal, Decimal]
 ZERO = Decimal("0.00")
 
 
@@ -41,7 +44,7 @@ class BilledLine:
     """Charged line: `document` and `position` are its place, `close_seq` its close, `key` what it charges.
 
     Quantity, price and amount are as printed; `usage_quantity` is the exact usage in base units. `document` None is the
-    note that has the line; `row` is the stored row.
+    note that has the line; `row` is the stored row. `co2`: its kilograms, by the average of the grid and by contracts.
     """
 
     document: str | None
@@ -56,6 +59,7 @@ class BilledLine:
     energy_kwh: Decimal | None = None
     change_seq: int = 0
     row: Any = field(default=None, compare=False)
+    co2: Co2 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class NoteEntry:
     energy_kwh: Decimal | None = None
     change_seq: int = 0
     of: BilledLine | None = None
+    co2: Co2 | None = None
 
     @property
     def kind(self) -> str:
@@ -102,8 +107,20 @@ class NoteEntry:
             "charge_period": key.charge_period,
             "charge_class": "Correction",
             "energy_kwh": energy_or_none(self.energy_kwh),
+            **co2_fields(self.co2),
             "credits": None if self.of is None else {"document": self.of.document, "position": self.of.position},
         }
+
+
+def co2_fields(co2: Co2 | None) -> dict[str, str]:
+    """Return the fields of kilograms of CO2, as on invoices; none where they are unknown."""
+    return {} if co2 is None else {name: energy_text(kg) for name, kg in zip(CO2_FIELDS, co2, strict=True)}
+
+
+def co2_of(line: Mapping[str, Any]) -> Co2 | None:
+    """Return the kilograms of CO2 that a line of a document states."""
+    location, market = (line.get(name) for name in CO2_FIELDS)
+    return None if location is None or market is None else (Decimal(location), Decimal(market))
 
 
 def reversal(line: BilledLine) -> NoteEntry:
@@ -115,6 +132,7 @@ def reversal(line: BilledLine) -> NoteEntry:
         REVERSAL, line.key, line.close_seq, _negative(line.amount), quantity=_negative(line.quantity),
         unit_price=line.unit_price, usage_quantity=line.usage_quantity, facility_kw=line.facility_kw,
         energy_kwh=None if line.energy_kwh is None else _negative(line.energy_kwh), change_seq=line.change_seq, of=line,
+        co2=None if line.co2 is None else (_negative(line.co2[0]), _negative(line.co2[1])),
     )  # fmt: skip
 
 
@@ -142,21 +160,30 @@ def rebill(charge: Charge, close_seq: int, change_seq: int) -> NoteEntry:
 
     `change_seq`: the last change of closed time that its price and owner include.
     """
-    energy = charge.energy_kwh if charge.key.what.takes_energy else None
+    energy, carbon = charge.energy_kwh if charge.key.what.takes_energy else None, charge.carbon
     return NoteEntry(
         REBILL, charge.key, close_seq, charge.amount, quantity=round_to(charge.quantity, QUANTITY_PLACES),
         unit_price=charge.unit_price, usage_quantity=charge.usage_quantity, facility_kw=charge.facility_kw,
         energy_kwh=None if energy is None else round_to(energy, ENERGY_PLACES), change_seq=change_seq,
+        co2=None if carbon is None else _rounded(carbon.location_kg, carbon.market_kg),
     )  # fmt: skip
 
 
+def _rounded(location_kg: Number, market_kg: Number) -> Co2:
+    return round_to(location_kg, ENERGY_PLACES), round_to(market_kg, ENERGY_PLACES)
+
+
 def rebilled_line(line: BilledLine, *, unit_price: Decimal | None, usage_quantity: Decimal | None) -> NoteEntry:
-    """Build the line again at another price, or with other usage, as given by a person."""
+    """Build the line again at another price, or with other usage, as given by a person; CO2 follows the usage."""
     charge = Charge(
         line.key, line.usage_quantity if usage_quantity is None else usage_quantity,
         line.unit_price if unit_price is None else unit_price, line.facility_kw,
     )  # fmt: skip
-    return rebill(charge, line.close_seq, line.change_seq)
+    entry = rebill(charge, line.close_seq, line.change_seq)
+    if line.co2 is None or not line.usage_quantity:
+        return entry
+    share = Fraction(charge.usage_quantity) / Fraction(line.usage_quantity)
+    return replace(entry, co2=_rounded(*(share * Fraction(kg) for kg in line.co2)))
 
 
 def credit_kept(credit: Decimal, charged: Sequence[Decimal]) -> list[Decimal]:
@@ -196,6 +223,8 @@ def note_draft(header: Mapping[str, Any], entries: Sequence[NoteEntry]) -> dict[
     lines = [entry.as_dict(position) for position, entry in enumerate(entries, start=1)]
     kinds = list(dict.fromkeys(line["kind"] for line in lines))
     energies = [entry.energy_kwh for entry in entries if entry.energy_kwh is not None]
+    stated = [entry.co2 for entry in entries if entry.co2 is not None]
+    co2 = (sum((kg for kg, _ in stated), Decimal(0)), sum((kg for _, kg in stated), Decimal(0))) if stated else None
     return {
         "schema": SCHEMA,
         **{name: header[name] for name in ("kind", "issuer", "recipient", "currency", "reason", "invoice")},
@@ -206,6 +235,7 @@ def note_draft(header: Mapping[str, Any], entries: Sequence[NoteEntry]) -> dict[
         ],
         "total": amounts_text(entry.amount for entry in entries),
         "energy_kwh": energy_text(sum(energies, Decimal(0))) if energies else None,
+        **co2_fields(co2),
     }
 
 

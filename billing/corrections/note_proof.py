@@ -1,6 +1,8 @@
 """Proof of an issued note, built again from the documents that it corrects and the usage that it charges."""
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +12,7 @@ from billing.corrections.note_lines import (
     BilledLine,
     NoteEntry,
     allowance,
+    co2_of,
     note_document,
     note_draft,
     rebill,
@@ -44,7 +47,8 @@ def _entry(note: Note, row: NoteLine, months: dict[int, str]) -> NoteEntry:
     if row.style == NoteLine.Style.REBILL:
         key = row_key(row, note.team.code, correction=row.charge_period != months[row.close_seq])
         charge = Charge(key, given(row.usage_quantity), given(row.unit_price), row.facility_kw)
-        return rebill(charge, row.close_seq, row.change_seq)
+        # the factors of CO2 may have changed since
+        return replace(rebill(charge, row.close_seq, row.change_seq), co2=co2_of(_drafted(note, row)))
     line = _corrected(note, row, months)
     if row.style == NoteLine.Style.REVERSAL:
         return reversal(line)
@@ -52,6 +56,10 @@ def _entry(note: Note, row: NoteLine, months: dict[int, str]) -> NoteEntry:
         return withdrawal(line, -row.amount)
     quantity = None if row.quantity is None else -row.quantity
     return allowance(line, -row.amount, quantity=quantity, unit_price=row.unit_price)
+
+
+def _drafted(note: Note, row: NoteLine) -> Mapping[str, Any]:
+    return next((line for line in note.draft["lines"] if line["position"] == row.position), {})
 
 
 def _corrected(note: Note, row: NoteLine, months: dict[int, str]) -> BilledLine:
@@ -71,6 +79,8 @@ def _corrected(note: Note, row: NoteLine, months: dict[int, str]) -> BilledLine:
         usage_quantity=given(row.usage_quantity) if row.style == NoteLine.Style.REVERSAL else Decimal("0"),
         facility_kw=row.facility_kw,
         energy_kwh=None if printed["energy_kwh"] is None else Decimal(printed["energy_kwh"]),
+        # notes of before state no CO2
+        co2=None if co2_of(_drafted(note, row)) is None else co2_of(printed),
     )  # fmt: skip
 
 

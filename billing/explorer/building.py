@@ -2,13 +2,13 @@
 
 The weights come from the walk of the close at a finer grain, so that a line and its parts agree to the last digit. Lines
 without days of their own (late usage, idle and shared costs, credits) are spread evenly over the elapsed days of the month
-that bills them.
+that bills them. A token line of all consumers of a team is first shared out to them, as its annex is.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Final
@@ -22,11 +22,12 @@ from billing.explorer.cube import (
     UNIT,
     Rows,
     digest_of_note,
+    places_of,
     priced_name,
     whole_units,
 )
 from billing.explorer.month_lines import BilledLine, MonthLines
-from billing.rating.gathering import gathered_teams
+from billing.rating.gathering import is_gathered, used_in_close
 from billing.rating.grains import Grain, Place
 from billing.rating.readings import NamesByTeam, Reading
 from billing.rating.selectors import reference_data_known
@@ -35,7 +36,7 @@ from billing.usage.scope import EpochFilter
 from metering.intervals import MICROSECOND, Interval, day_of, midnights
 from pricing.commitments import UNUSED
 from pricing.meters import Role
-from pricing.money import EXACT, split_units
+from pricing.money import EXACT, split_amount, split_units
 from pricing.rating import LineKey
 
 DAY: Final = timedelta(days=1)
@@ -92,10 +93,14 @@ def month_rows(month: MonthLines) -> Rows:
     days = Slots.days(month.period.window, month.period.zone)
     passed = max(1, sum(midnight < month.as_of for midnight in days.starts))
     usage, rows = _usage(month, month.period.window, days), Rows()
+    consumers = _consumers(month)
     for line in month.lines:
-        _share_out(rows, line, usage.get(line.key) or LineUsage(), passed)
+        for name, part in _by_consumer(line, consumers.get(line.key, {})):
+            key = line.key.changed(consumer=name)
+            _share_out(rows, part, usage.get(key) or LineUsage(), passed, name)
     for noted in month.notes:
-        number = rows.line({**_facts(noted.key), "kind": NOTE}, (0, 0, OF_EARLIER, 0), digest_of_note(noted.note))
+        facts = {**_facts(noted.key), "kind": NOTE, "consumer": noted.consumer or noted.key.consumer}
+        number = rows.line(facts, (0, 0, OF_EARLIER, 0), digest_of_note(noted.note))
         rows.row(number, NOWHERE, (noted.day - days.first).days, (whole_units(noted.amount, "amount"), 0, 0, 0, 0))
     return rows
 
@@ -105,7 +110,7 @@ def _usage(month: MonthLines, window: Interval, days: Slots) -> Mapping[LineKey,
     teams = {key.team for key in keys}
     reference_data = reference_data_known(month.before)
     epochs = EpochFilter(before=month.before)
-    part = Slice.of(reference_data, window, month.period.month, epochs, gathered=gathered_teams(keys))
+    part = Slice.of(reference_data, window, month.period.month, epochs)
     places = {(key.cluster, key.namespace) for key in keys if key.namespace}
     reading = Reading(teams, places, NamesByTeam(reference_data).dimensions(teams))
     items = rated_usage(
@@ -113,6 +118,26 @@ def _usage(month: MonthLines, window: Interval, days: Slots) -> Mapping[LineKey,
         faults={},
     )  # fmt: skip
     return usage_in(items, days)
+
+
+def _consumers(month: MonthLines) -> Mapping[LineKey, Mapping[str, Decimal]]:
+    """Return the tokens by consumer of each line that is of all consumers of its team."""
+    keys = [line.key for line in month.lines if is_gathered(line.key)]
+    return used_in_close(keys, month.period.window, month.period.zone, month.before) if keys else {}
+
+
+def _by_consumer(line: BilledLine, used: Mapping[str, Decimal]) -> list[tuple[str, BilledLine]]:
+    """Share a line out to its consumers, each part rounded as in the annex; the parts add up to the line."""
+    if not used:
+        return [(line.key.consumer, line)]
+    names = sorted(used)
+    weights = [used[name] for name in names]
+    amounts, quantities = split_amount(line.amount, weights), split_amount(line.quantity, weights, places_of("quantity"))
+    # tokens have neither energy nor CO2
+    return [
+        (name, replace(line, amount=amount, quantity=quantity))
+        for name, amount, quantity in zip(names, amounts, quantities, strict=True)
+    ]
 
 
 def usage_in(items: Iterable[RatedUsage], slots: Slots) -> dict[LineKey, LineUsage]:
@@ -149,8 +174,9 @@ def _spread(used: BySlot, item: RatedUsage, slots: Slots) -> None:
         used[number][NOWHERE] = EXACT.add(used[number][NOWHERE], Decimal(microseconds))
 
 
-def _share_out(rows: Rows, line: BilledLine, usage: LineUsage, passed: int) -> None:
-    number = rows.line(_facts(line.key), _flags(line), line.key.digest())
+def _share_out(rows: Rows, line: BilledLine, usage: LineUsage, passed: int, consumer: str) -> None:
+    """Add the rows of a line, or of the part of it that a consumer has."""
+    number = rows.line({**_facts(line.key), "consumer": consumer}, _flags(line), line.key.digest())
     weights = {day: {name: weight_of(used) for name, used in parts.items()} for day, parts in sorted(usage.used.items())}
     by_day = {day: total for day, parts in weights.items() if (total := sum(parts.values()))}
     if not by_day:

@@ -1,7 +1,7 @@
 """PURE: sums of a month as columns: a table of lines, a table of workloads, and rows that refer to both.
 
-A row is a part of a line: one local day of one workload. Amounts are in cents, other quantities in whole units of their last
-decimal, so that every sum of rows is exact.
+A row is a part of a line: one local day of one workload. Amounts and quantities are in whole units of their last decimal
+(cents, or yen), so that every sum of rows is exact.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ import zstandard
 
 from billing.explorer.names import Coded, Integers
 from pricing.meters import METERS
-from pricing.money import EXACT
+from pricing.money import EXACT, amount_places
 
 OF_A_LINE: Final = ("team", "kind", "cluster", "namespace", "consumer", "accelerator", "model", "priced")
 """Dimensions of a line. `priced`: the item of a price list, by `priced_name`; lines of one item are compared by price."""
@@ -30,8 +30,8 @@ ONLY_SHOWN, OF_EARLIER = 1, 2
 NO_CO2, NO_ENERGY = 1, 2
 OF_A_ROW: Final = ("line", "workload", "day")
 MEASURES: Final = ("amount", "quantity", "requests", "energy", "co2")
-PLACES: Final = {"amount": 2, "quantity": 6, "requests": 0, "energy": 3, "co2": 3}
-"""Decimals of a unit of each measure."""
+PLACES: Final = {"quantity": 6, "requests": 0, "energy": 3, "co2": 3}
+"""Decimals of a unit of each measure but amounts."""
 OF_ROWS, OF_PAIRS, OF_LINES = "", "pair_", "whole_"
 """Prefixes of columns of sums: of rows, of each pair of line and workload over the month, of lines."""
 DIGEST: Final = 32
@@ -98,13 +98,18 @@ def small(numbers: Integers) -> Integers:
     return numbers.astype(next((kind for kind in SMALLEST if most <= np.iinfo(kind).max), np.int64))
 
 
+def places_of(measure: str) -> int:
+    """Return the decimals of a unit of a measure; amounts have those of the currency."""
+    return amount_places() if measure == "amount" else PLACES[measure]
+
+
 def whole_units(value: Decimal, measure: str) -> int:
     """Return a quantity in units of its last decimal.
 
     >>> whole_units(Decimal("12.34"), "amount"), whole_units(Decimal("-0.000001"), "quantity")
     (1234, -1)
     """
-    return int(EXACT.scaleb(value, PLACES[measure]))
+    return int(EXACT.scaleb(value, places_of(measure)))
 
 
 def packed(column: Column) -> bytes:

@@ -31,7 +31,7 @@ from metering.messages import Message
 
 MOST_PARTS: Final = 30_000
 """Limit of parts of lines to split while a reader waits."""
-READ: Final = frozenset({"digest", "cluster", "namespace", "kind", "workload", *OF_A_WORKLOAD})
+READ: Final = frozenset({"digest", "cluster", "namespace", "consumer", "kind", "workload", *OF_A_WORKLOAD})
 """Columns that splitting reads in addition to those of the query."""
 Weights = dict[tuple[int, Workload], list[tuple[int, int]]]
 
@@ -91,7 +91,7 @@ class _Sharing:
 
     def _weights(self, line: int, workload: int, day: int) -> tuple[list[tuple[int, int]], dict[int, int]]:
         """Return the weights of a row over the hours of its day, and the requests of its line by hour."""
-        usage = self._usage.get(self.asked.part.cube.digest(line))
+        usage = self._usage.get((self.asked.part.cube.digest(line), self._consumer[line]))
         found = [] if usage is None else self._by_day(line, usage).get((day, self._workloads[workload]), [])
         return found or [(slot, 1) for slot in self._begun(day)], {} if usage is None else usage.requests
 
@@ -162,9 +162,21 @@ class _Sharing:
         return dict(zip(numbers.tolist(), zip(*named, strict=True), strict=True))
 
     @cached_property
-    def _usage(self) -> dict[str, LineUsage]:
-        """Return the usage of the lines by hour and workload, by digest."""
-        return {key.digest(): usage for key, usage in usage_in(self._items(), self._slots).items()}
+    def _consumer(self) -> dict[int, str]:
+        """Return the consumers of the lines of the selected rows, by number."""
+        numbers = np.unique(self.asked.part.cube.numbers("line")[self.asked.rows])
+        return dict(zip(numbers.tolist(), self.asked.part.cube.names("consumer").of_items(numbers), strict=True))
+
+    @cached_property
+    def _usage(self) -> dict[tuple[str, str], LineUsage]:
+        """Return the usage of the lines by hour and workload, by digest and consumer.
+
+        Usage of a consumer is on a line of its own, or on one of all consumers of the team.
+        """
+        found: dict[tuple[str, str], LineUsage] = {}
+        for key, usage in usage_in(self._items(), self._slots).items():
+            found[key.digest(), key.consumer] = found[key.changed(consumer="").digest(), key.consumer] = usage
+        return found
 
     def _items(self) -> Iterator[RatedUsage]:
         """Yield the usage of the hours; for teams with commitments of the whole month, which decides their coverage."""

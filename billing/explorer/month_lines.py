@@ -1,7 +1,7 @@
 """Lines of a month with the inputs of their rating: of a closed month from its invoices, else from its rating."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -9,6 +9,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from django.db.models import Count, Max
+from msgspec import structs
 
 from billing.explorer.cube import whole_units
 from billing.explorer.models import MonthCube
@@ -20,6 +21,7 @@ from billing.invoices.services.drafts import charges_by_invoice
 from billing.rating.assessment import RatingResult
 from billing.rating.efficiency import Verdict
 from billing.rating.freshness import Unbilled, unbilled_in
+from billing.rating.gathering import is_gathered, shared_out, used_in_close
 from billing.rating.models import EfficiencyVerdict, RatingSnapshot
 from billing.rating.snapshots import rated_now, result_of, snapshot_of, team_ratings
 from billing.rating.walk import VerdictLike as AnyVerdict
@@ -27,9 +29,10 @@ from billing.tenancy.models import BillingMode
 from billing.usage.selectors import last_close_seq
 from metering.intervals import day_of
 from metering.messages import Message
+from pricing.money import EXACT
 from pricing.rating import Charge, LineKey
 
-FORM = 8
+FORM = 9
 """Version of the format of cubes: another number is of another release."""
 MOST_UNITS: Final = 2**53
 """Limit of the units of a team in a month, so that 64-bit sums over months and teams can add a thousand of them."""
@@ -49,12 +52,16 @@ class BilledLine:
 
 @dataclass(frozen=True, slots=True)
 class NotedLine:
-    """Line of a credit note or rebill (`note`: its key), which counts on the local day of the issue."""
+    """Line of a credit note or rebill (`note`: its key), which counts on the local day of the issue.
+
+    consumer: its part of a line of all consumers of the team, of which each has one.
+    """
 
     key: LineKey
     amount: Decimal
     day: date
     note: int
+    consumer: str = ""
 
 
 @dataclass(frozen=True)
@@ -215,14 +222,42 @@ def _invoiced(period: BillingPeriod) -> Iterator[BilledLine]:
 
 
 def _noted(period: BillingPeriod) -> Iterator[NotedLine]:
-    rows = NoteLine.objects.filter(note__correction__period__month=period.month)
-    first = day_of(period.start, period.zone)
-    for row in rows.filter(note__number__isnull=False).select_related("note__team").order_by("note_id", "position"):
+    issued = NoteLine.objects.filter(note__correction__period__month=period.month, note__number__isnull=False)
+    rows = list(issued.select_related("note__team").order_by("note_id", "position"))
+    first, consumers = day_of(period.start, period.zone), _consumers_of_notes(rows)
+    for row in rows:
         if row.note.issued_at is not None:  # always set on a numbered note
             key = LineKey.of(row, team=row.note.team.code, platform=False, correction=False)
             day = day_of(row.note.issued_at, period.zone)
             # a note belongs to the first month that is not closed, which may begin after its issue
-            yield NotedLine(key, row.amount, max(first, day), row.note_id)
+            # a rebill has another price than the line that its close billed
+            used = consumers.get((row.close_seq, key)) or consumers.get((row.close_seq, key.changed(price_version=""))) or {}
+            shares = shared_out(row.amount, used) if used else {key.consumer: row.amount}
+            for name, amount in shares.items():
+                yield NotedLine(key, amount, max(first, day), row.note_id, name)
+
+
+def _consumers_of_notes(rows: Iterable[NoteLine]) -> Mapping[tuple[int, LineKey], Mapping[str, Decimal]]:
+    """Return the tokens by consumer of the usage of note lines, of those that are of all consumers of a team.
+
+    By close and line, and by close and line without its price version.
+    """
+    keys: dict[int, set[LineKey]] = defaultdict(set)
+    for row in rows:
+        key = LineKey.of(row, team=row.note.team.code, platform=False, correction=False)
+        if is_gathered(key):
+            keys[row.close_seq].add(key)
+    found: dict[tuple[int, LineKey], dict[str, Decimal]] = defaultdict(dict)
+    for period in BillingPeriod.objects.filter(close_seq__in=keys):
+        as_of = period.close_number
+        asked = [structs.replace(key, correction=key.charge_period != period.month) for key in keys[as_of]]
+        for key, used in used_in_close(asked, period.window, period.zone, as_of).items():
+            billed = structs.replace(key, correction=False)
+            found[as_of, billed] = dict(used)
+            whole = found[as_of, billed.changed(price_version="")]
+            for name, tokens in used.items():
+                whole[name] = EXACT.add(whole.get(name, Decimal(0)), tokens)
+    return found
 
 
 def _co2(document: dict[str, Any]) -> dict[int, Decimal]:

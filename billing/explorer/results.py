@@ -6,7 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from billing.explorer.cube import PLACES
+from billing.explorer import cube
 from billing.explorer.sums import METRIC
 from pricing.money import EXACT, round_to
 
@@ -20,7 +20,7 @@ UNIT_PLACES: Final = 4
 
 def places_of(name: str) -> int:
     """Return the decimals of a sum; tokens are whole: their six decimals are those of millions."""
-    return 0 if name in ("jobs", "tokens") else PLACES[METRIC[name].measure]
+    return 0 if name in ("jobs", "tokens") else cube.places_of(METRIC[name].measure)
 
 
 def exact(units: int, name: str) -> Decimal:

@@ -480,13 +480,14 @@ def _tokens(lines: _Lines, grain: Grain, cuts: Collection[datetime]) -> Iterator
         if not lines.asked(usage.team):
             continue
         place = Place(row.hour, f"{row.source}/{row.model}", row.site) if hourly else _place(grain, row, starts)
-        # a request has tokens of several classes: only the first of them counts it
+        # a request has tokens of several classes: only the first that it used counts it
         once = row.requests
         for token_class, count in usage.tokens.items():
             line = lines.token_line(usage, row.source, token_class)
             if line is not None:
-                yield RatedUsage(*line, Decimal(count), place, requests=row.requests, requests_once=once)
-                once = 0
+                counted = once if count else 0
+                yield RatedUsage(*line, Decimal(count), place, requests=row.requests, requests_once=counted)
+                once -= counted
 
 
 def _order(row: GpuTime) -> Order:

@@ -18,7 +18,7 @@ from billing.rates.models import CarbonFactors
 from billing.setup.file import SetUpFileError
 from tests import factories
 from tests.factories.carbon import PRICES, SHEET
-from tests.factories.corrections import bill
+from tests.factories.corrections import NOVEMBER_OVER, bill, credit, part, people, proofs_hold, whole
 from tests.factories.pages import file_rows
 
 pytestmark = pytest.mark.django_db
@@ -48,6 +48,32 @@ def test_a_line_says_what_its_energy_emitted_by_location_and_by_contract(tmp_pat
     csv = render_csv(document, sha256=invoice.sha256, issued_at=invoice.issued_at, status="issued").decode()
     assert "5.518" in csv
     assert "6.34" in csv
+
+
+def test_notes_take_back_and_bill_again_what_a_line_emitted(tmp_path: Path) -> None:
+    """Reversed and billed again with 4 of the 8 GPU-hours: 5.518 and 6.340 kg, of which the half is 2.759 and 3.170."""
+    people()
+    billed(tmp_path, FACTORS)
+    notes = credit(whole(rebill_quantity=Decimal("4")))
+    assert [
+        [(line["energy_kwh"], line["co2_location_kg"], line["co2_market_kg"]) for line in document_of(note)["lines"]]
+        for note in notes
+    ] == [[("-10.400", "-5.518", "-6.340")], [("5.200", "2.759", "3.170")]]
+    assert [document_of(note)["co2_location_kg"] for note in notes] == ["-5.518", "2.759"]
+    (again,) = credit(whole(), number=str(notes[1].number))
+    assert document_of(again)["lines"][0]["co2_market_kg"] == "-3.170"
+    bill("2026-11", NOVEMBER_OVER)
+    assert proofs_hold("2026-10", "2026-11")
+    call_command("export_focus", "2026-11", "--out", str(tmp_path / "focus"))
+    rows = file_rows(tmp_path / "focus" / "focus-cost-and-usage-2026-11.csv")
+    assert sorted(row["x_CarbonKg"] for row in rows) == ["-2.759", "-5.518", "2.759"]
+
+
+def test_an_amount_credited_of_a_line_and_notes_of_lines_without_factors_state_no_co2(tmp_path: Path) -> None:
+    people()
+    billed(tmp_path, FACTORS)
+    (note,) = credit(part("10.00"))
+    assert "co2_location_kg" not in document_of(note)["lines"][0] | document_of(note)
 
 
 def test_focus_splits_energy_and_emissions_over_the_hours_of_a_line(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
+from billing.explorer.selectors import Explorer
 from billing.invoices.models import Invoice
 from billing.invoices.selectors import document_of
 from billing.invoices.services.documents import document_file
@@ -19,6 +20,7 @@ from pricing.money import amount_places, amounts_in, round_amount, split_amount
 from pricing.number_text import amount_text
 from tests.factories import SET_UP, allocation_record, apply, ingest_allocations, ingest_tokens, signed_in, token_record
 from tests.factories.corrections import bill, people, proofs_hold
+from tests.factories.explorer import IN_DECEMBER, asked, bars
 from tests.factories.pages import file_rows
 
 pytestmark = pytest.mark.django_db
@@ -72,6 +74,23 @@ def test_a_month_in_yen_has_whole_amounts_everywhere(tmp_path: Path) -> None:
     page = signed_in("sam").get(f"/invoices/{invoice.pk}/").content.decode()
     assert "212" in page
     assert "212.0" not in page
+
+
+def test_the_explorer_splits_yen_into_whole_ones(tmp_path: Path) -> None:
+    """210 of three hours that are 80, 80 and 50 of them, and 2 of tokens: as the documents, whole in every hour."""
+    billed(tmp_path)
+    explorer = Explorer(frozenset({"nlp"}), IN_DECEMBER, "Asia/Shanghai")
+    month = explorer.explore(asked("month=2026-10&by=kind"))
+    assert {group.names[0]: str(group.total) for group in month.groups} == {"gpu": "210", "tokens": "2"}
+    days = [bar for group in month.groups for bar in bars(group, month).values()]
+    assert (str(month.total.total), {str(bar) for bar in days} <= {"210", "2", "1"}) == ("212", True)
+    day = next(iter(bars(month.groups[0], month)))
+    found = explorer.explore(asked(f"from={day}&to={day}&step=hour&by=kind&kind=gpu"))
+    assert sorted(str(bar) for bar in bars(found.groups[0], found).values()) == ["50", "80", "80"]
+    client = signed_in("sam")
+    answer = client.get("/api/v1/explore?month=2026-10&by=kind").json()
+    assert answer["total"]["total"] == "212"
+    assert "212.0" not in client.get("/explorer/?month=2026-10").content.decode()
 
 
 @pytest.mark.parametrize(

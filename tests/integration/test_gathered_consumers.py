@@ -17,6 +17,8 @@ from django.core.management import call_command
 from billing.budgets.spending import month_lines
 from billing.closing.report import build_report
 from billing.corrections.services.retroactive import retroactive_approve, retroactive_propose
+from billing.explorer.models import MonthCube
+from billing.explorer.selectors import Explorer
 from billing.invoices.annex import annex_of
 from billing.invoices.models import Invoice, Note
 from billing.invoices.selectors import document_of, period_of
@@ -29,6 +31,7 @@ from metering.intervals import billing_month
 from tests.factories import SET_UP, apply, ingest_tokens, money, person, signed_in, token_record
 from tests.factories.api import program
 from tests.factories.corrections import IN_NOVEMBER, NOVEMBER_OVER, bill, people, proofs_hold
+from tests.factories.explorer import asked, bars
 from tests.factories.months import OCTOBER_OVER
 from tests.factories.pages import file_rows, statements_of
 
@@ -183,6 +186,75 @@ def test_pages_focus_and_an_engine_that_recounts_read_a_gathered_line(tmp_path: 
     pq.write_table(pa.table(found), path)
     window = billing_month("2026-10", "Asia/Shanghai")
     assert tokens_recount(engine=partial(file_token_sums, path), window=window, zone="Asia/Shanghai", close_seq=1).holds
+
+
+def consumed(text: str, zone: str = "Asia/Shanghai") -> dict[str, str]:
+    """The explorer's sums by consumer."""
+    MonthCube.objects.all().delete()
+    found = Explorer(frozenset({"nlp", "cv"}), IN_DECEMBER, zone).explore(asked(f"{text}&by=consumer"))
+    return {group.names[0]: str(group.total) for group in found.groups if group.total}
+
+
+def test_the_explorer_names_the_consumers_of_a_gathered_line_as_the_annex_does(tmp_path: Path) -> None:
+    """nlp-a, b and c have 250,000, 125,000 and 625 tokens at 8.00: 2.00, 1.00 and 0.005 together 3.005, so 3.01.
+
+    Shared out by tokens 2.0033, 1.0017 and 0.0050: the cent that is left goes to nlp-c. Late usage is of its consumer too.
+    """
+    apply(tmp_path, **limit(2))
+    midnight = "2026-10-16T00:00:00+08:00"
+    ingest_tokens(
+        used(1, "nlp-a", 250_000), used(2, "nlp-b", 100_000), used(3, "nlp-b", 25_000, time=midnight), used(4, "nlp-c", 625),
+        used(5, "cv-a", 125_000),
+    )  # fmt: skip
+    expected = {"nlp-a": "2.00", "nlp-b": "1.00", "cv-a": "1.00", "nlp-c": "0.01"}
+    assert consumed("month=2026-10") == expected
+    bill()
+    assert consumed("month=2026-10") == expected
+    assert {name: amount for name, (_, amount) in annex().items()} | {"cv-a": "1.00"} == expected
+    assert consumed("month=2026-10&metric=tokens") == {
+        "nlp-a": "250000", "nlp-b": "125000", "cv-a": "125000", "nlp-c": "625",
+    }  # fmt: skip
+    assert consumed("month=2026-10&metric=requests") == {"nlp-a": "1", "nlp-b": "2", "cv-a": "1", "nlp-c": "1"}
+    assert consumed("from=2026-10-16&to=2026-10-16") == {"nlp-b": "0.20"}
+    assert consumed("from=2026-10-16&to=2026-10-16&step=hour&metric=tokens&consumer=nlp-b") == {"nlp-b": "25000"}
+    ingest_tokens(used(6, "nlp-b", 125_000, time=midnight), used(7, "nlp-d", 250_000, time=midnight), now=IN_NOVEMBER)
+    bill("2026-11", NOVEMBER_OVER)
+    assert consumed("month=2026-11") == {"nlp-b": "1.00", "nlp-d": "2.00"}
+
+
+def test_the_explorer_names_the_consumers_of_notes_of_a_gathered_line(tmp_path: Path) -> None:
+    """At 7.00 the 375,625 tokens of October are 2.63 of which 1.75, 0.88 and 0.00 are theirs; cv-a's 1.00 become 0.88."""
+    people()
+    apply(tmp_path, **limit(2))
+    ingest_tokens(
+        used(1, "nlp-a", 250_000), used(2, "nlp-b", 125_000), used(3, "nlp-c", 625), used(4, "cv-a", 125_000)
+    )
+    bill()
+    bill("2026-11", NOVEMBER_OVER)
+    cheaper = {"tokens": [{"model": "llama-3-8b", "token_class": "output", "price": "7"}]}
+    change = retroactive_propose(
+        kind="price", name="fix", fact=cheaper, valid_from=OCTOBER, valid_until=None, reason="agreed afterwards",
+        evidence="INC-17", actor="sam", now=IN_DECEMBER,
+    )  # fmt: skip
+    retroactive_approve(change_id=change.pk, actor="fin", now=IN_DECEMBER)
+    assert consumed("month=2026-12") == {"nlp-a": "-0.25", "nlp-b": "-0.12", "cv-a": "-0.12", "nlp-c": "-0.01"}
+    assert sum(note.total for note in Note.objects.all()) == money("-0.50")
+
+
+def test_the_hours_of_a_consumer_of_a_gathered_line_are_those_of_its_own_requests(tmp_path: Path) -> None:
+    apply(tmp_path, **limit(1))
+    ingest_tokens(
+        used(1, "nlp-a", 250_000, time="2026-10-16T09:10:00+08:00"),
+        used(2, "nlp-b", 125_000, time="2026-10-16T11:10:00+08:00"),
+    )
+    bill()
+    found = Explorer(frozenset({"nlp"}), IN_DECEMBER, "Asia/Shanghai").explore(
+        asked("from=2026-10-16&to=2026-10-16&step=hour&by=consumer")
+    )
+    shown = {group.names[0]: bars(group, found) for group in found.groups}
+    assert {name: [(at[:13], str(amount)) for at, amount in own.items()] for name, own in shown.items()} == {
+        "nlp-a": [("2026-10-16T09", "2.00")], "nlp-b": [("2026-10-16T11", "1.00")],
+    }  # fmt: skip
 
 
 def test_the_report_says_what_rounding_did(tmp_path: Path) -> None:

@@ -93,6 +93,8 @@ def test_a_line_of_no_amount_is_billed_again_once(company: Company) -> None:
     company.uses("cv", gpus=1, since="2026-10-10 08:00", until="2026-10-10 18:00")
     company.bills("2026-10")
     number = company.number("cv", "2026-10")
+    with pytest.raises(NoteError, match=f"lines 1 of {number}: nothing was charged there, and no note of 0.00 is issued"):
+        company.drafts_credit(number, whole(1))
     assert company.credits(number, whole(1, rebill_price="5")) == [
         "AI-INFRA-CN-2026-000001, 2026-11", "reversal: -10 GPU-Hours of NVIDIA-H800 at 0.0000: 0.00",
         "AI-INFRA-RB-2026-000001, 2026-11", "rebill: 10 GPU-Hours of NVIDIA-H800 at 5.0000: 50.00",

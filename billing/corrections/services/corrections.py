@@ -196,6 +196,11 @@ def credit_note_draft(*, number: str, credits: Sequence[LineCredit], wanted: Wan
         plans = credit_plans(document.team, invoice, entries)
         if rebills:
             plans.append(rebill_plan(document.team, invoice, carried_over(rebills)))
+        if not any(total_of_entries(plan.entries) for plan in plans):
+            raise NoteError(Message(
+                "lines %(lines)s of %(number)s: nothing was charged there, and no note of %(nothing)s is issued",
+                lines=", ".join(str(line.position) for line in lines), number=number, nothing=round_to(0, amount_places()),
+            ))
         return correction_store(plans=plans, wanted=wanted)
 
 
