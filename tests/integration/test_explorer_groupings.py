@@ -70,7 +70,9 @@ def used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
     ingest_allocations(*held, now=CLOSED)
     measured(held[0], "0.10")
-    capacity(units=10, hours=20, day=11)
+    ingest_capacity(cluster="hq-1", node="n1", accelerator="NVIDIA-H800", resource="nvidia.com/gpu", quantity=10,
+                    **{"from": "2026-10-10T15:00:00Z", "until": "2026-10-11T20:00:00Z"})  # fmt: skip
+    capacity(units=10, hours=4, day=16)
     ingest_tokens(
         token_record(1, input_tokens=1_400_003, output_tokens=1_000_007),
         token_record(2, time="2026-10-16T05:06:07Z", consumer="cv-key-1", input_tokens=777_777, output_tokens=3,
