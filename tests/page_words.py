@@ -20,6 +20,8 @@ UNDERSTOOD = {
     *("GB", "TB", "kW", "kWh", "W", "Wh", "kg", "kg/kWh", "g", "CO₂", "M", "min", "s", "h", "id", "AIPerf", "Apprise"),
     *("GuideLLM", "Locust", "SGLang", "vLLM", "AUDIT_ANCHOR", "MAIL_FROM", "MAIL_URL", "true", "false", "annuity"),
     *("mean-book-value", "official", "average", "residual", "lifecycle", "on-base", "share-of-total", "CN", "CN-East", "SE"),
+    *("APISIX", "Grafana", "Kong", "Kubernetes", "LiteLLM", "MCP", "OpenTelemetry", "Prometheus", "Slurm", "nginx", "sacct"),
+    *("http-log", "http-logger", "generic_api", "Webhook", "Base64", "https", "whsec_"),
     *("count", "price_per_1000", "tb_months", "price_per_tb_month", "price_version", "import", "token_cost_sheets"),
 }
 """Formats, units, products, settings, and what a sheet of costs takes: the same word in every language."""

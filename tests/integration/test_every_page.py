@@ -49,6 +49,7 @@ def client_of(who: str) -> Client:
 
 
 EXCEPTIONS = {
+    "sources/install/": "choices: each is a link to its configuration",
     "invoices/<int:pk>/": "the whole document is a file: PDF, Excel, CSV, JSON",
     "notes/<int:pk>/": "the whole document is a file: PDF, Excel, CSV, JSON",
     "disputes/new/<int:pk>/": "a form: the lines of an invoice to tick, whose file is on the invoice",
