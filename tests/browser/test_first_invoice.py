@@ -50,7 +50,7 @@ def installed(ada: Person, link: str, name: str) -> str:
     """The token in the commands for a cluster or gateway."""
     ada.follow("First steps")
     ada.follow(link)
-    ada.field("Name of the cluster or gateway").fill(name)
+    ada.field("Name of the cluster, gateway or reader").fill(name)
     ada.send("Create token and configuration")
     ada.station(f"install-{name}")
     found = re.search(r"spn_[\w-]+", ada.page.locator("pre.command").first.inner_text())
