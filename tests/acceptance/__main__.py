@@ -324,7 +324,7 @@ def _compared(given: list[Answer], wanted: Counter[Any], found: Counter[Any], qu
     lost = counts - ledger - waiting
     double = Counter({key: number - counts[key] for key, number in ledger.items() if key in counts and number > counts[key]})
     others = sum(number for key, number in ledger.items() if key not in counts)
-    differing = [key for key in (wanted - found) if key[:4] not in lost]
+    differing = [key for key in (wanted - found) if key[:4] not in lost and key[:4] not in waiting]
     ended = Counter(answer["ended"] for answer in given)
     secret = sum("secret-of-nobody" in json.dumps(row) for row in quarantine)
     mine = Counter(error for door, _, error, _ in quarantine if door == OUR_DOOR)
