@@ -20,7 +20,7 @@ from tests.full_scenario import Scenario
 from tests.site_walk import one_of_each
 
 __all__ = ["scenario"]
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(1800)]
 OF_COLOURS = ["color-contrast", "link-in-text-block"]
 """The rules that another theme can break: the themes differ in nothing else."""
 BUTTONS = {
