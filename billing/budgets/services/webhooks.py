@@ -2,8 +2,8 @@
 
 An event is found by what is stored (an issued document, a closed month, an alert), not noted when it happens: a process
 that dies loses none, and the unique row per webhook and cause makes none twice. A webhook is served by one process at a time
-(its row is locked), and the outcome is stored in the same transaction. If the process dies between a webhook's yes and the
-commit, that event is sent again with the same id.
+(its row is locked), and the outcome is stored in the same transaction. If the process dies between the acceptance and
+the commit, that event is sent again with the same id.
 """
 
 import logging
@@ -67,7 +67,7 @@ def _deliver_to(channel_id: int, now: datetime) -> int:
 
 
 def _locked(channel_id: int) -> Channel | None:
-    """Lock a webhook; None if another process serves it, or if it is none any more."""
+    """Lock a webhook; None if another process serves it, or if it takes no events any more."""
     rows = Channel.objects.select_for_update(skip_locked=True, no_key=True, of=("self",)).select_related("team")
     return rows.filter(pk=channel_id).exclude(events__isnull=True).first()
 
